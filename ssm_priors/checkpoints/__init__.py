@@ -1,0 +1,1 @@
+"""Checkpoints: what a run leaves, readable without running anybody's code."""

@@ -1,0 +1,119 @@
+"""Checkpoint: a run's configuration, weights and record in one file, `ckpt.pt`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ssm_priors.batch import TaskSpec
+from ssm_priors.checkpoints import container
+from ssm_priors.config import RunConfig, validate
+from ssm_priors.errors import BadCheckpoint, BadConfig
+from ssm_priors.models.build import Model, build
+
+KIND = "checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """What a run leaves: enough to rebuild the model without its task's data."""
+
+    config: RunConfig
+    spec: TaskSpec
+    """The task's input kind and sizes."""
+    phase: str
+    """"pretrain" or "finetune": the phase these weights come out of."""
+    tensors: dict[str, Tensor]
+    """The model's state dict, float32."""
+    record: dict[str, Any]
+    """Plain values: step, metrics, provenance."""
+
+    @classmethod
+    def read(cls, path: str | Path) -> Checkpoint:
+        """Open a file written by `write`.
+
+        Raises:
+            BadCheckpoint: the file is missing, damaged, unsafe, of another tool, or does not hold together.
+        """
+        record, tensors = container.read(path, KIND)
+        try:
+            config = RunConfig.from_dict(record.pop("config"))
+            spec = validate(TaskSpec, record.pop("spec"), "spec")
+            return cls(config=config, spec=spec, phase=str(record.pop("phase")), tensors=tensors, record=record)
+        except KeyError as missing:
+            raise BadCheckpoint(f"{path}: its record lacks {missing}") from missing
+        except BadConfig as error:
+            raise BadCheckpoint(f"{path}: its configuration is not valid: {error}") from error
+
+    def write(self, path: Path) -> None:
+        """Write atomically."""
+        spec = {name: getattr(self.spec, name) for name in TaskSpec.__dataclass_fields__}
+        head = {"config": self.config.to_dict(), "spec": spec, "phase": self.phase}
+        container.write(path, KIND, head | self.record, self.tensors)
+
+    def model(self) -> Model:
+        """The trained model, in evaluation mode; raises BadCheckpoint naming the tensor that does not fit."""
+        model = self.initial_model()
+        load_exactly(model, self.tensors)
+        return model
+
+    def initial_model(self) -> Model:
+        """The model as it was before the first step of training: rebuilt from the configuration and the seed."""
+        pooled = self.phase == "finetune"
+        outputs = self.tensors["head.output.bias"].shape[0] if "head.output.bias" in self.tensors else self.spec.classes
+        try:
+            return build(self.config.model, self.spec, self.config.seed, outputs=outputs, pooled=pooled).eval()
+        except BadConfig as error:
+            raise BadCheckpoint(f"its configuration builds no model: {error}") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all tensors' names, types, shapes and bytes: equal digests are equal weights."""
+        return digest(self.tensors)
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors' names, types, shapes and bytes, in the order of their names."""
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def load_exactly(module: torch.nn.Module, tensors: Mapping[str, Tensor], fresh: str = "") -> int:
+    """Copy tensors into a module by name; nothing may be missing, left over, of another shape, or not finite.
+
+    Args:
+        module: receives the tensors.
+        tensors: a state dict.
+        fresh: a prefix of names that stay as they are in the module and are passed over in `tensors`: "head.".
+
+    Returns:
+        How many tensors were loaded.
+
+    Raises:
+        BadCheckpoint: one line naming the first tensor that does not fit.
+    """
+    own = module.state_dict()
+    wanted = {name for name in own if not (fresh and name.startswith(fresh))}
+    given = {name for name in tensors if not (fresh and name.startswith(fresh))}
+    for name in sorted(wanted ^ given):
+        raise BadCheckpoint(f"tensor '{name}' is {'missing' if name in wanted else 'not one of this model'}")
+    for name in sorted(wanted):
+        if own[name].shape != tensors[name].shape:
+            expected, found = tuple(own[name].shape), tuple(tensors[name].shape)
+            raise BadCheckpoint(f"tensor '{name}' has the shape {found}, {expected} was expected")
+        if not bool(torch.isfinite(tensors[name]).all()):
+            raise BadCheckpoint(f"tensor '{name}' holds values that are not finite")
+    module.load_state_dict({name: tensors[name] for name in wanted}, strict=False)
+    return len(wanted)
+
+

@@ -1,0 +1,90 @@
+"""One file format for all that is saved: plain tensors and one JSON string, read with `weights_only=True` only.
+
+    {"format": "ssm-priors KIND 1", "record": "{...JSON...}", "tensors": {name: tensor}}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ssm_priors import atomic
+from ssm_priors.errors import BadCheckpoint
+
+VERSION = 1
+
+
+def write(path: Path, kind: str, record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write atomically. Tensors are cloned, so that a view does not carry its whole storage along."""
+    content = {
+        "format": f"ssm-priors {kind} {VERSION}",
+        "record": json.dumps(plain(record), sort_keys=True, allow_nan=False),
+        "tensors": {
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+        },
+    }
+    atomic.write(path, lambda file: torch.save(content, file))
+
+
+def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The record and the tensors of a file written by `write`.
+
+    Raises:
+        BadCheckpoint: missing, truncated, of another tool, of another kind, or holding more than plain tensors.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise BadCheckpoint(f"{path}: no such file")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a hostile or damaged file can fail in any way; each is the file's fault
+        raise BadCheckpoint(f"{path}: {_reason(path, error)}") from error
+    tag = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(tag, str) or not tag.startswith("ssm-priors "):
+        raise BadCheckpoint(f"{path}: not an ssm-priors file; it holds {_describe(content)}")
+    if tag != f"ssm-priors {kind} {VERSION}":
+        raise BadCheckpoint(f"{path}: holds '{tag}', 'ssm-priors {kind} {VERSION}' was expected")
+    try:
+        return json.loads(content["record"]), dict(content["tensors"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadCheckpoint(f"{path}: its record does not parse: {error}") from error
+
+
+def plain(value: Any) -> Any:
+    """Nested plain values: NumPy and torch scalars, paths and enums become what JSON knows; NaN and inf become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, (np.generic, np.ndarray, Tensor)):
+        return plain(value.tolist())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _reason(path: Path, error: Exception) -> str:
+    if path.stat().st_size == 0:
+        return "the file is empty"
+    if "weights_only" in str(error) or "Weights only" in str(error):
+        return "it holds more than plain tensors and could run code when opened; refused"
+    return "damaged, cut short, or not a checkpoint at all"
+
+
+def _describe(content: Any) -> str:
+    if isinstance(content, dict):
+        keys = ", ".join(sorted(str(key) for key in content)[:4])
+        return f"a dictionary with the keys {keys}{', ..' if len(content) > 4 else ''}"
+    return f"a {type(content).__name__}"

@@ -1,0 +1,93 @@
+"""RunConfig -> module: embedding, backbone and a head for the phase."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ssm_priors.config import ModelConfig
+from ssm_priors.models.backbone import Backbone
+from ssm_priors.models.embedding import Embedding
+from ssm_priors.models.heads import PooledHead, PositionHead
+from ssm_priors.registry import INITS, MIXERS
+from ssm_priors.seeds import derive, numpy_stream
+from ssm_priors.batch import TaskSpec
+
+
+class Model(nn.Module):
+    """Embedding -> backbone -> head. The head is exchanged between the phases; the rest is carried over."""
+
+    def __init__(self, embedding: Embedding, backbone: Backbone, head: PositionHead | PooledHead):
+        super().__init__()
+        self.embedding = embedding
+        self.backbone = backbone
+        self.head = head
+
+    def forward(self, inputs: Tensor, lengths: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """Answers per position or per example, as the head gives them.
+
+        Args:
+            inputs: (B, L) ids or (B, L, features).
+            lengths: (B,), valid positions.
+            hidden: (B, L), True where the input must not be seen.
+        """
+        stand_in = None if hidden is None else self.head.stand_in
+        u = self.embedding(inputs, hidden, stand_in)
+        return self.head(self.backbone(u, lengths), lengths)
+
+    @property
+    def mixers(self) -> list[nn.Module]:
+        """The mixer of every layer, in order."""
+        return [block.mixer for block in self.backbone.blocks]
+
+
+def build(config: ModelConfig, spec: TaskSpec, seed: int, *, outputs: int, pooled: bool) -> Model:
+    """A model whose start is a function of (config, seed) alone; torch's global generator is left as it was.
+
+    Args:
+        config: the model part of a run's configuration.
+        spec: the task's kind, length and sizes.
+        seed: the run's seed; the stream "init" is used, and each layer has its own.
+        outputs: size of the head's answer.
+        pooled: one answer an example (True) or one a position.
+    """
+    check_names(config)
+
+    def mixer(layer: int) -> nn.Module:
+        make = MIXERS[config.mixer.name]
+        rng = numpy_stream(seed, "init", layer)
+        return make(
+            config.mixer.options, d_model=config.d_model, causal=config.causal, dropout=config.dropout, rng=rng
+        )
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, "init"))
+        embedding = Embedding(spec, config.d_model, config.positions)
+        backbone = Backbone(
+            mixer,
+            d_model=config.d_model,
+            layers=config.layers,
+            expand=config.expand,
+            norm=config.norm,
+            dropout=config.dropout,
+        )
+    return Model(embedding, backbone, fresh_head(config, seed, outputs=outputs, pooled=pooled))
+
+
+def fresh_head(config: ModelConfig, seed: int, *, outputs: int, pooled: bool) -> PositionHead | PooledHead:
+    """A head from its own stream, so that it starts the same whether or not another came before it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, "head", "pooled" if pooled else "position"))
+        return (PooledHead if pooled else PositionHead)(config.d_model, outputs)
+
+
+def check_names(config: ModelConfig) -> None:
+    """Refuse an init that does not exist, before anything is built; raises UnknownName."""
+    init = getattr(config.mixer.options, "init", None)
+    if init is not None:
+        _ = INITS[init]
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Trainable numbers in a module."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)

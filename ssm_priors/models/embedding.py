@@ -1,0 +1,46 @@
+"""From a task's inputs to (B, L, H): a table for tokens, a linear map for continuous features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ssm_priors.errors import BadData
+from ssm_priors.batch import TaskSpec
+
+
+class Embedding(nn.Module):
+    """Inputs -> channels, with hidden positions replaced by one learned vector.
+
+    For continuous inputs this is the same family of maps as "zero the value and append a mask channel": W 0 + w + b is
+    one vector too. So tokens and features share one mechanism, and a hidden value cannot leak through any weight.
+    """
+
+    def __init__(self, spec: TaskSpec, d_model: int, positions: str):
+        super().__init__()
+        tokens = spec.kind == "token"
+        self.values = nn.Embedding(spec.vocabulary, d_model) if tokens else nn.Linear(spec.features, d_model)
+        self.positions = nn.Parameter(torch.randn(spec.length, d_model) * 0.02) if positions == "learned" else None
+
+    def forward(self, inputs: Tensor, hidden: Tensor | None = None, stand_in: Tensor | None = None) -> Tensor:
+        """Embed.
+
+        Args:
+            inputs: (B, L) ids or (B, L, features).
+            hidden: (B, L), True where the input must not be seen.
+            stand_in: (H,), what is seen there instead.
+
+        Returns:
+            (B, L, H).
+
+        Raises:
+            BadData: learned positions do not reach this length.
+        """
+        u = self.values(inputs)
+        if hidden is not None:
+            u = torch.where(hidden[..., None], stand_in, u)
+        if self.positions is None:
+            return u
+        if u.shape[1] > len(self.positions):
+            raise BadData(f"{u.shape[1]} positions were given, but the model learned only {len(self.positions)}")
+        return u + self.positions[: u.shape[1]]

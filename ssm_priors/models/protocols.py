@@ -1,0 +1,72 @@
+"""What a mixer does, and what it can do besides: one protocol a skill, asked for with `isinstance`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from torch import Tensor, nn
+
+
+@runtime_checkable
+class Mixer(Protocol):
+    """Mixes positions. Right padding never changes a valid output, in either direction."""
+
+    def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
+        """u: (B, L, H), lengths: (B,) valid positions -> (B, L, H); padded outputs have no meaning."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """A layer's state-space parameters as NumPy float64, without discretisation; one of each conjugate pair."""
+
+    eigenvalue: np.ndarray
+    """A: (H, N/2), complex, per unit of time."""
+    dt: np.ndarray
+    """(H,), units of time a step."""
+    weight: np.ndarray
+    """C B: (direction, H, N/2), complex."""
+    discretisation: str
+    """A name in `ssm_priors.priors.discretise.DISCRETISATIONS`."""
+
+
+@runtime_checkable
+class HasSpectrum(Protocol):
+    """A linear state space: everything about it follows from its eigenvalues, weights and dt."""
+
+    def spectrum(self) -> Spectrum:
+        """The parameters as they stand."""
+        ...
+
+
+@runtime_checkable
+class HasKernel(Protocol):
+    """A convolution, whatever makes its kernel."""
+
+    def kernel(self, length: int) -> Tensor:
+        """Impulse response without the skip D: (direction, H, L); direction 0 at lags 0.., 1 at lags -1, -2, .."""
+        ...
+
+
+@runtime_checkable
+class HasStep(Protocol):
+    """Runs one position at a time. Causal mixers only."""
+
+    def initial_state(self, batch: int) -> Tensor:
+        """The state before the first input."""
+        ...
+
+    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """u: (B, H), state -> output (B, H), next state."""
+        ...
+
+
+@runtime_checkable
+class HasSsmParameters(Protocol):
+    """Owns parameters that train at the SSM's own rate and are never decayed."""
+
+    def ssm_parameters(self) -> list[nn.Parameter]:
+        """Those parameters: A and dt, in whatever form the mixer stores them."""
+        ...

@@ -1,0 +1,72 @@
+"""Presets: named settings of a whole run, as TOML files beside this one.
+
+A preset has a `description`, a table `run` with the settings shared by all, and tables `models.NAME`, `tasks.NAME` and
+`objectives.NAME` that say what is different for one model, task or objective. `compose` merges them into the mapping
+that `RunConfig.from_dict` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from importlib.resources import files
+from typing import Any
+
+from ssm_priors.config import parse_toml
+from ssm_priors.errors import UnknownName
+
+
+def names() -> list[str]:
+    """The presets that ship with the package."""
+    return sorted(entry.name[:-5] for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
+
+
+def load(name: str) -> dict[str, Any]:
+    """A preset as its raw mapping; raises UnknownName."""
+    if name not in names():
+        raise UnknownName("preset", name, names())
+    return parse_toml(files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def compose(
+    preset: str,
+    *,
+    model: str,
+    task: str,
+    pretrain: str = "none",
+    init: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The raw configuration of one run: the preset's settings for this model, task and objective.
+
+    Args:
+        preset: a name from `names()`.
+        model: a mixer's name.
+        task: a task's name.
+        pretrain: an objective's name, or "none" for training from scratch.
+        init: how the SSM parameters start; None keeps the mixer's own default.
+        changes: a nested mapping laid over the result, from the command line.
+    """
+    table = load(preset)
+    raw = merge(table["run"], table.get("tasks", {}).get(task, {}))
+    raw = merge(raw, table.get("models", {}).get(model, {}))
+    raw = merge(raw, {"task": {"name": task}, "model": {"mixer": {"name": model}}})
+    if init is not None:
+        raw = merge(raw, {"model": {"mixer": {"init": init}}})
+    if pretrain == "none":
+        raw.pop("pretrain", None)
+    else:
+        options = table.get("objectives", {}).get(pretrain, {})
+        raw = merge(raw, {"pretrain": {"objective": {"name": pretrain, **options}}})
+    return merge(raw, changes or {})
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `over` laid on it, table by table; neither is changed."""
+    merged = deepcopy(dict(base))
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = merge(merged[key], value)
+        else:
+            merged[key] = deepcopy(value)
+    return merged

@@ -1,0 +1,42 @@
+"""Scikit-learn's 8 x 8 digits as sequences of 64 steps: small enough for a first look and for tests."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from ssm_priors.batch import TaskSpec
+from ssm_priors.errors import BadData
+from ssm_priors.registry import TASKS
+from ssm_priors.seeds import numpy_stream
+from ssm_priors.tasks.task import Task, fixed_length, stratified_parts
+
+SIZES = [1257, 180, 360]
+
+
+@TASKS.register("digits")
+class Digits:
+    """1,797 handwritten digits of 8 x 8 pixels; needs scikit-learn.
+
+    Source: UCI optical recognition of handwritten digits, as shipped in scikit-learn.
+    """
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Config:
+        """The digits have no options."""
+
+    @staticmethod
+    def load(options: Config) -> Task:
+        """The three splits; raises BadData where scikit-learn is missing."""
+        try:
+            from sklearn.datasets import load_digits
+        except ModuleNotFoundError as missing:
+            raise BadData(
+                "task 'digits' reads its data from scikit-learn, which is not installed: pip install scikit-learn"
+            ) from missing
+        pixels, labels = load_digits(return_X_y=True)
+        rows = stratified_parts(labels, SIZES, numpy_stream(0, "digits", "split"))
+        inputs = (pixels / 8 - 1)[:, :, None]
+        train, validation, test = (fixed_length(inputs[part], labels[part]) for part in rows)
+        spec = TaskSpec(kind="continuous", length=64, classes=10)
+        return Task(spec, train, validation, test, hashlib.sha256(pixels.tobytes()).hexdigest())

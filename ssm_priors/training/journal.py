@@ -1,0 +1,132 @@
+"""What a run writes while it goes: `metrics.csv`, a row a step, and `state.pt`, all that is needed to go on.
+
+The state remembers how long the metrics file was; on resuming, rows after that are cut off and written again, so the
+file ends byte for byte as that of a run left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ssm_priors.checkpoints import container
+from ssm_priors.checkpoints.checkpoint import load_exactly
+from ssm_priors.models.build import Model
+
+COLUMNS = ("phase", "step", "epoch", "loss", "learning_rate", "gradient_norm", "validation_loss", "validation_accuracy")
+KIND = "state"
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run stands; everything here is in the saved state."""
+
+    phase: str
+    step: int = 0
+    """Steps of this phase that are done."""
+    best_step: int = 0
+    best_metric: float | None = None
+    """Best validation accuracy so far; None before the first validation."""
+    best: dict[str, Tensor] = field(default_factory=dict)
+    """Weights at `best_step`."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time spent in each phase, over all sittings."""
+    examples: dict[str, int] = field(default_factory=dict)
+    """Training examples seen in each phase, repeats counted."""
+
+
+class Journal:
+    """The files of one run folder."""
+
+    def __init__(self, folder: Path, save_every: float):
+        self.folder = folder
+        self.save_every = save_every
+        self._state = folder / "state.pt"
+        self._metrics = None
+        self._saved = time.monotonic()
+
+    def resume(self, phase: str) -> tuple[Progress, dict[str, Tensor], dict[str, Any]] | None:
+        """The saved progress, tensors and record of an interrupted `phase`; None if there is none to go on from."""
+        if not self._state.exists():
+            return None
+        record, tensors = container.read(self._state, KIND)
+        if record["progress"]["phase"] != phase:
+            return None
+        progress = Progress(**record["progress"], best=_under("best.", tensors))
+        return progress, tensors, record
+
+    def open(self, keep_bytes: int) -> None:
+        """Open the metrics file for appending, cut to its first `keep_bytes` bytes."""
+        path = self.folder / "metrics.csv"
+        path.touch()
+        self._metrics = open(path, "r+", encoding="utf-8", newline="")
+        self._metrics.truncate(keep_bytes)
+        self._metrics.seek(0, os.SEEK_END)
+        if keep_bytes == 0:
+            self._metrics.write(",".join(COLUMNS) + "\n")
+
+    def close(self) -> None:
+        """Flush and close the metrics file."""
+        if self._metrics:
+            self._metrics.close()
+
+    def row(self, values: dict[str, Any]) -> None:
+        """Append one step's row; absent columns stay empty, floats are written so that they read back exactly."""
+        self._metrics.write(",".join(_cell(values.get(column)) for column in COLUMNS) + "\n")
+
+    def save_if_due(self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer) -> None:
+        """Save the state if the last time is long enough ago."""
+        if time.monotonic() - self._saved >= self.save_every:
+            self.save(progress, model, optimiser)
+
+    def save(self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer) -> None:
+        """Write `state.pt`; the metrics rows it counts are on the disk before it is."""
+        self._metrics.flush()
+        os.fsync(self._metrics.fileno())
+        tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+        tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
+        for index, moments in optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{index}.{name}": tensor for name, tensor in moments.items()}
+        fields = ("phase", "step", "best_step", "best_metric", "seconds", "examples")
+        record = {
+            "progress": {name: getattr(progress, name) for name in fields},
+            "metrics_bytes": self._metrics.tell(),
+            "threads": torch.get_num_threads(),
+        }
+        container.write(self._state, KIND, record, tensors)
+        self._saved = time.monotonic()
+
+    def threads(self) -> int | None:
+        """The number of threads an interrupted run had: another number may round differently."""
+        return container.read(self._state, KIND)[0]["threads"] if self._state.exists() else None
+
+    def discard_state(self) -> None:
+        """Remove what is only needed to go on."""
+        self._state.unlink(missing_ok=True)
+
+
+def restore(model: Model, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put a saved state's tensors back."""
+    load_exactly(model, _under("model.", tensors))
+    moments: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in _under("optimiser.", tensors).items():
+        index, name = key.split(".")
+        moments.setdefault(int(index), {})[name] = tensor
+    state = optimiser.state_dict()
+    optimiser.load_state_dict({"state": moments, "param_groups": state["param_groups"]})
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,169 @@
+"""One phase of training: step, validate, keep the best, save, resume.
+
+Data order, masks and dropout of a step are functions of (seed, phase, step), so a resumed phase needs no generator
+state and repeats exactly what the uninterrupted one did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from ssm_priors.config import PhaseConfig
+from ssm_priors.errors import RunFailed
+from ssm_priors.models.build import Model
+from ssm_priors.objectives.objective import Objective
+from ssm_priors.seeds import derive, torch_stream
+from ssm_priors.tasks.task import Split
+from ssm_priors.training.evaluate import evaluate
+from ssm_priors.training.journal import Journal, Progress, restore
+from ssm_priors.training.optimiser import adamw, set_rate
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What is told after every step to whoever watches."""
+
+    phase: str
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+    loss: float
+    metric: float | None
+    """Validation accuracy, on steps that end an epoch of finetuning."""
+    examples: int
+    """In this step."""
+
+
+Watch = Callable[[StepReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase, ready to train."""
+
+    name: str
+    settings: PhaseConfig
+    objective: Objective
+    train: Split
+    validation: Split | None
+    """None: no validation, the last weights are kept. Pretraining must not see these inputs."""
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches that cover the training split once; the last may be smaller."""
+        return -(-len(self.train) // self.settings.batch_size)
+
+    @property
+    def steps(self) -> int:
+        """Batches of the whole phase."""
+        return self.steps_per_epoch * self.settings.epochs
+
+    def rows(self, step: int) -> Tensor:
+        """The examples of a step: every epoch is one permutation, cut into batches."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        order = torch.randperm(len(self.train), generator=torch_stream(self.seed, "order", self.name, epoch))
+        return order[position * self.settings.batch_size :][: self.settings.batch_size]
+
+
+def train(
+    phase: Phase, model: Model, fabric: Fabric, journal: Journal, progress: Progress, watch: Watch
+) -> dict[str, Tensor]:
+    """Train one phase to its end, from the start or from the journal's state, and give its weights.
+
+    Args:
+        phase: what to learn, from what.
+        model: trained in place.
+        fabric: device and precision.
+        journal: metrics, saved state.
+        progress: brought up to date.
+        watch: told after every step.
+
+    Returns:
+        The state dict with the best validation metric (the first of equals), or the last one without validation.
+
+    Raises:
+        RunFailed: the loss or the gradient is not finite.
+    """
+    module, optimiser = fabric.setup(model, adamw(model, phase.settings))
+    saved = journal.resume(phase.name)
+    if saved:
+        restore(model, optimiser.optimizer, saved[1])
+    watcher = _Clock(progress, phase.name)
+    for step in range(progress.step, phase.steps):
+        model.train()
+        set_rate(optimiser, step, phase.steps, phase.settings.warmup)
+        loss, norm, examples = _step(phase, module, optimiser, fabric, step)
+        metrics = _validate(phase, model, fabric.device, progress, step + 1)
+        progress.step = step + 1
+        progress.examples[phase.name] = progress.examples.get(phase.name, 0) + examples
+        epoch = step // phase.steps_per_epoch
+        rate = optimiser.param_groups[-1]["lr"]
+        row = {"phase": phase.name, "step": step + 1, "epoch": epoch, "loss": loss, "learning_rate": rate}
+        journal.row(row | {"gradient_norm": norm} | metrics)
+        watcher.tick()
+        journal.save_if_due(progress, model, optimiser.optimizer)
+        accuracy = metrics.get("validation_accuracy")
+        watch(
+            StepReport(
+                phase.name, step + 1, phase.steps, epoch, phase.settings.epochs, loss, accuracy, examples
+            )
+        )
+    return progress.best or _copy(model)
+
+
+def _step(phase: Phase, module: Callable, optimiser: torch.optim.Optimizer, fabric: Fabric, step: int) -> tuple:
+    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the number of examples."""
+    batch = phase.train.take(phase.rows(step)).to(fabric.device)
+    problem = phase.objective.pose(batch, torch_stream(phase.seed, "masks", phase.name, step))
+    torch.manual_seed(derive(phase.seed, "dropout", phase.name, step))
+    answers = module(batch.inputs, batch.lengths, problem.hidden)
+    total, count = phase.objective.score(answers, problem)
+    if count == 0:
+        raise RunFailed(f"{phase.name}, step {step + 1}: no position of the batch is scored; its examples are too short")
+    loss = total / count
+    optimiser.zero_grad()
+    fabric.backward(loss)
+    norm = fabric.clip_gradients(module, optimiser, max_norm=phase.settings.clip, error_if_nonfinite=False)
+    if not (bool(torch.isfinite(loss)) and bool(torch.isfinite(norm))):
+        raise RunFailed(
+            f"{phase.name}, step {step + 1} of {phase.steps}: loss {loss.item():.4g}, gradient norm {norm.item():.4g}. "
+            f"Try a smaller learning_rate (now {phase.settings.learning_rate:g}) or ssm_learning_rate "
+            f"(now {phase.settings.ssm_learning_rate:g}), a longer warmup, or a smaller clip."
+        )
+    optimiser.step()
+    return loss.item(), norm.item(), len(batch)
+
+
+def _validate(phase: Phase, model: Model, device: torch.device, progress: Progress, step: int) -> dict[str, float]:
+    """At the end of an epoch: metrics, and a copy of the weights they belong to if they are the best so far."""
+    if phase.validation is None or step % phase.steps_per_epoch:
+        return {}
+    result = evaluate(model, phase.validation, phase.settings.batch_size, device)
+    if progress.best_metric is None or result.accuracy > progress.best_metric:
+        progress.best_metric, progress.best_step, progress.best = result.accuracy, step, _copy(model)
+    return {"validation_loss": result.loss, "validation_accuracy": result.accuracy}
+
+
+def _copy(model: Model) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+
+
+class _Clock:
+    """Adds the time since the last tick to a phase's seconds."""
+
+    def __init__(self, progress: Progress, phase: str):
+        self.progress, self.phase = progress, phase
+        self.last = time.perf_counter()
+
+    def tick(self) -> None:
+        now = time.perf_counter()
+        self.progress.seconds[self.phase] = self.progress.seconds.get(self.phase, 0.0) + now - self.last
+        self.last = now

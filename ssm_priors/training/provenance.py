@@ -1,0 +1,47 @@
+"""Where a result comes from: versions, machine, device, threads, data. Goes into every checkpoint."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ssm_priors
+
+PACKAGES = ("torch", "lightning-fabric", "numpy", "scipy")
+
+
+def provenance(*, device: torch.device, data_sha256: str) -> dict[str, Any]:
+    """Plain values that describe this process and its data."""
+    return {
+        "ssm_priors": ssm_priors.__version__,
+        "versions": {name: version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "data_sha256": data_sha256,
+        "kernel_backend": "torch",
+    }
+
+
+def peak_memory() -> int:
+    """Most memory this process has held, in bytes."""
+    unit = 1 if platform.system() == "Darwin" else 1024  # macOS reports bytes, Linux kibibytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,224 @@
+"""RunConfig -> Checkpoint: the two phases of self-pretraining, in the order in which they happen.
+
+1. pretraining, if asked for: the training split's inputs only; no labels, no other split; the last weights are kept
+2. the head is dropped, a fresh one put on, everything finetuned on the labels with a fresh optimiser
+3. the weights with the best validation accuracy are tested, once
+
+Source: Amos, Berant, Gupta 2023, arXiv 2310.02980, section 2.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from ssm_priors import atomic
+from ssm_priors.checkpoints.checkpoint import Checkpoint, load_exactly
+from ssm_priors.config import RunConfig
+from ssm_priors.errors import BadConfig
+from ssm_priors.models.build import Model, build, check_names
+from ssm_priors.objectives.objective import Objective
+from ssm_priors.objectives.supervised import Supervised
+from ssm_priors.registry import OBJECTIVES, TASKS
+from ssm_priors.tasks.task import Task, fraction_of
+from ssm_priors.training.evaluate import Evaluation, evaluate
+from ssm_priors.training.journal import Journal, Progress
+from ssm_priors.training.loop import Phase, Watch, train
+from ssm_priors.training.provenance import peak_memory, provenance
+
+CHECKPOINT = "ckpt.pt"
+
+
+def run(
+    config: RunConfig,
+    folder: Path,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    save_every: float = 20.0,
+    watch: Watch = lambda report: None,
+) -> Checkpoint:
+    """Train and test one run, or go on with it, or just read it if it is done.
+
+    Leaves `run.toml`, `metrics.csv`, `pretrained.pt` (after a pretraining), `test.npz` and `ckpt.pt` in the folder.
+
+    Args:
+        config: everything that decides the result.
+        folder: made if it is not there; belongs to this configuration alone.
+        device: "auto", "cpu" or "cuda".
+        threads: CPU threads; None keeps torch's number. An interrupted run goes on with the number it began with.
+        save_every: seconds between saved states.
+        watch: told after every step.
+
+    Raises:
+        BadConfig, BadData: the run cannot work; nothing was trained.
+        RunFailed: it began and broke down.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        if (folder / CHECKPOINT).exists():
+            return Checkpoint.read(folder / CHECKPOINT)
+        _claim(folder, config)
+        journal = Journal(folder, save_every)
+        with _deterministic(journal.threads() or threads):
+            try:
+                return _train_and_test(config, folder, pick_device(device), journal, watch)
+            finally:
+                journal.close()
+
+
+def _train_and_test(config: RunConfig, folder: Path, device: torch.device, journal: Journal, watch: Watch) -> Checkpoint:
+    task = prepare(config)
+    fabric = Fabric(accelerator=device.type, devices=1, precision=config.precision)
+    origin = provenance(device=device, data_sha256=task.sha256)
+    phases = _phases(config, task)
+    progress = _reopen(journal, phases)
+    carried: dict[str, Tensor] | None = None
+    for phase in phases:
+        if phase.name == "pretrain" and progress.phase == "finetune":
+            carried = Checkpoint.read(folder / "pretrained.pt").tensors
+            continue
+        if progress.phase != phase.name:
+            progress = Progress(phase.name, seconds=progress.seconds, examples=progress.examples)
+        model = _model(config, task, phase.objective)
+        if carried is not None:
+            load_exactly(model, carried, fresh="head.")
+        weights = train(phase, model, fabric, journal, progress, watch)
+        if phase.name == "pretrain":
+            carried = weights
+            record = {"step": progress.step, "provenance": origin}
+            Checkpoint(config=config, spec=task.spec, phase="pretrain", tensors=weights, record=record).write(
+                folder / "pretrained.pt"
+            )
+    load_exactly(model, weights)
+    tested = evaluate(model.to(device), task.test, config.finetune.batch_size, device)
+    _write_test(folder / "test.npz", tested)
+    metrics = {
+        "validation_accuracy": progress.best_metric,
+        "test_accuracy": tested.accuracy,
+        "test_loss": tested.loss,
+        "test_examples": len(task.test),
+    }
+    cost = {"seconds": progress.seconds, "examples": progress.examples, "peak_memory_bytes": peak_memory()}
+    record = {"step": progress.best_step, "metrics": metrics, "cost": cost, "provenance": origin}
+    checkpoint = Checkpoint(config=config, spec=task.spec, phase="finetune", tensors=weights, record=record)
+    checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
+    journal.discard_state()
+    return checkpoint
+
+
+def prepare(config: RunConfig) -> Task:
+    """The task with its training split cut to the fraction; refuses what cannot work, before any training.
+
+    Raises:
+        UnknownName: an init that does not exist.
+        BadConfig: a batch larger than the split, a fraction that leaves a class without examples.
+        BadData: data that are not there.
+    """
+    check_names(config.model)
+    task = TASKS[config.task.name].load(config.task.options)
+    subset = fraction_of(task.train, config.fraction, task.spec.classes, config.seed)
+    for name, phase in (("pretrain", config.pretrain), ("finetune", config.finetune)):
+        if phase and phase.batch_size > len(subset):
+            raise BadConfig(
+                f"{name}.batch_size: {phase.batch_size} is larger than the training split's {len(subset)} examples"
+            )
+    return Task(task.spec, subset, task.validation, task.test, task.sha256)
+
+
+def pick_device(name: str) -> torch.device:
+    """ "cpu", "cuda", or for "auto" CUDA if it is there and does a complex FFT and float64; raises BadConfig."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise BadConfig(f"device '{name}' was given; auto, cpu or cuda was expected")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise BadConfig("device 'cuda' was given, but torch sees no CUDA device here; use --device cpu")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda") if name == "cuda" or _works("cuda") else torch.device("cpu")
+
+
+def _works(device: str) -> bool:
+    """Whether a device does what the models need."""
+    try:
+        numbers = torch.arange(12, dtype=torch.float64, device=device)
+        return bool(torch.fft.irfft(torch.fft.rfft(numbers), 12).sub(numbers).abs().max() < 1e-9)
+    except RuntimeError:  # what torch raises for an operation or a dtype that the device lacks
+        return False
+
+
+def _phases(config: RunConfig, task: Task) -> list[Phase]:
+    """The phases in order. The first is given neither labels nor any split but the training one."""
+    phases = []
+    if config.pretrain and config.pretrain.objective:
+        part = config.pretrain.objective
+        objective = OBJECTIVES[part.name](part.options, task.spec)
+        inputs = task.train.without_labels()
+        phases.append(Phase("pretrain", config.pretrain, objective, inputs, None, config.seed))
+    objective = Supervised(task.spec)
+    phases.append(Phase("finetune", config.finetune, objective, task.train, task.validation, config.seed))
+    return phases
+
+
+def _model(config: RunConfig, task: Task, objective: Objective) -> Model:
+    return build(config.model, task.spec, config.seed, outputs=objective.outputs, pooled=objective.pooled)
+
+
+def _reopen(journal: Journal, phases: list[Phase]) -> Progress:
+    """Where to begin: the saved state's place, or the first step of the first phase."""
+    for phase in phases:
+        saved = journal.resume(phase.name)
+        if saved:
+            journal.open(saved[2]["metrics_bytes"])
+            return saved[0]
+    journal.open(0)
+    return Progress(phases[0].name)
+
+
+def _write_test(path: Path, tested: Evaluation) -> None:
+    arrays = {"prediction": tested.predictions.numpy(), "target": tested.targets.numpy()}
+    atomic.write(path, lambda file: np.savez_compressed(file, **arrays))
+
+
+def _claim(folder: Path, config: RunConfig) -> None:
+    """Write `run.toml`, or refuse a folder that belongs to another configuration."""
+    path = folder / "run.toml"
+    if path.exists() and RunConfig.from_toml(path.read_text(encoding="utf-8")) != config:
+        raise BadConfig(f"{folder} holds a run with another configuration; choose another folder")
+    atomic.write_text(path, config.to_toml())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, or refuse."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise BadConfig(f"{folder}: another process is training here") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _deterministic(threads: int | None) -> Iterator[None]:
+    """Deterministic algorithms and a fixed number of threads; both, and torch's generator, are put back afterwards."""
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for on CUDA
+    try:
+        with torch.random.fork_rng():
+            torch.set_num_threads(threads or before[0])
+            torch.use_deterministic_algorithms(True)
+            yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])
