@@ -32,7 +32,7 @@ class Output:
     @property
     def is_live(self) -> bool:
         """Whether a person watches: a display may move."""
-        return self.notes.is_terminal and not self.is_quiet and not self.as_json
+        return self.console.is_terminal and self.notes.is_terminal and not self.is_quiet and not self.as_json
 
     def text(self, line: str) -> None:
         """A line of the result. Never read as markup: names and paths may hold brackets."""
@@ -42,8 +42,12 @@ class Output:
         """A line about what is going on."""
         self.notes.print(Text(line))
 
+    def error(self, line: str) -> None:
+        """What went wrong; never left out."""
+        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"ssmp: {line}"))
+
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-        """A table: aligned by rich at a terminal, tab-separated in a pipe. Numbers are right-aligned by their column."""
+        """A table: aligned by rich at a terminal, tab-separated in a pipe. Columns of numbers are right-aligned."""
         rows = [[str(cell) for cell in row] for row in rows]
         if not self.console.is_terminal:
             for row in [list(columns), *rows]:

@@ -39,7 +39,7 @@ class Cell:
         parts = [self.model] + [value for value in (self.init, self.pretrain) if value != NONE]
         if self.pretrain == NONE:
             parts.append("from scratch")
-        if self.fraction != 1:
+        if self.fraction != presets.fraction(self.budget):
             parts.append(f"{self.fraction:.3g} of the data")
         return ", ".join(parts)
 
@@ -54,7 +54,8 @@ class Study:
     pretrains: tuple[str, ...] = ()
     """Objectives besides none."""
     tasks: Annotated[tuple[str, ...], MinLen(1)] = ("mnist",)
-    fractions: Annotated[tuple[Annotated[float, Interval(gt=0, le=1)], ...], MinLen(1)] = (1.0,)
+    fractions: tuple[Annotated[float, Interval(gt=0, le=1)], ...] = ()
+    """Shares of the training split; none named means the preset's."""
     seeds: Annotated[int, Ge(1)] = 1
     """Seeds 0 .. seeds - 1, the same in every cell."""
     baseline: bool = True
@@ -101,7 +102,7 @@ class Study:
         return [
             Cell(model, init, pretrain, task, fraction, self.preset)
             for task in _unique(self.tasks)
-            for fraction in _unique(self.fractions)
+            for fraction in _unique(self.fractions or (presets.fraction(self.preset),))
             for model in _unique(self.models)
             for init in self._inits(model)
             for pretrain in self._pretrains()

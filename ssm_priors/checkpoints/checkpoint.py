@@ -115,5 +115,3 @@ def load_exactly(module: torch.nn.Module, tensors: Mapping[str, Tensor], fresh: 
             raise BadCheckpoint(f"tensor '{name}' holds values that are not finite")
     module.load_state_dict({name: tensors[name] for name in wanted}, strict=False)
     return len(wanted)
-
-

@@ -1,6 +1,6 @@
 """One file format for all that is saved: plain tensors and one JSON string, read with `weights_only=True` only.
 
-    {"format": "ssm-priors KIND 1", "record": "{...JSON...}", "tensors": {name: tensor}}
+{"format": "ssm-priors KIND 1", "record": "{...JSON...}", "tensors": {name: tensor}}
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The stack every mixer is compared in: pre-norm residual blocks, optional feed-forward, final norm.
 
-    u = u + dropout(mixer(norm(u)));   u = u + dropout(feed_forward(norm(u)))   if expand > 0
+u = u + dropout(mixer(norm(u)));   u = u + dropout(feed_forward(norm(u)))   if expand > 0
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ class Backbone(nn.Module):
     """(B, L, H), (B,) -> (B, L, H)."""
 
     def __init__(
-        self, make_mixer: Callable[[int], nn.Module], *, d_model: int, layers: int, expand: int, norm: str, dropout: float
+        self,
+        make_mixer: Callable[[int], nn.Module],
+        *,
+        d_model: int,
+        layers: int,
+        expand: int,
+        norm: str,
+        dropout: float,
     ):
         super().__init__()
         self.blocks = nn.ModuleList(

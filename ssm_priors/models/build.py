@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ssm_priors.batch import TaskSpec
 from ssm_priors.config import ModelConfig
 from ssm_priors.models.backbone import Backbone
 from ssm_priors.models.embedding import Embedding
 from ssm_priors.models.heads import PooledHead, PositionHead
 from ssm_priors.registry import INITS, MIXERS
 from ssm_priors.seeds import derive, numpy_stream
-from ssm_priors.batch import TaskSpec
 
 
 class Model(nn.Module):
@@ -56,9 +56,7 @@ def build(config: ModelConfig, spec: TaskSpec, seed: int, *, outputs: int, poole
     def mixer(layer: int) -> nn.Module:
         make = MIXERS[config.mixer.name]
         rng = numpy_stream(seed, "init", layer)
-        return make(
-            config.mixer.options, d_model=config.d_model, causal=config.causal, dropout=config.dropout, rng=rng
-        )
+        return make(config.mixer.options, d_model=config.d_model, causal=config.causal, dropout=config.dropout, rng=rng)
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ssm_priors.errors import BadData
 from ssm_priors.batch import TaskSpec
+from ssm_priors.errors import BadData
 
 
 class Embedding(nn.Module):

@@ -1,4 +1,4 @@
-"""Every operation in its defining form: slow, any dtype, no tricks. The tests' oracle, itself tested by closed forms."""
+"""Every operation in its defining form: slow, any dtype, no tricks. The oracle of the tests."""
 
 from __future__ import annotations
 

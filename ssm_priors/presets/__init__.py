@@ -21,6 +21,11 @@ def names() -> list[str]:
     return sorted(entry.name[:-5] for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
 
 
+def fraction(name: str) -> float:
+    """The share of the training split that a preset uses where nothing else is asked for."""
+    return float(load(name)["run"].get("fraction", 1.0))
+
+
 def load(name: str) -> dict[str, Any]:
     """A preset as its raw mapping; raises UnknownName."""
     if name not in names():
@@ -53,12 +58,12 @@ def compose(
     raw = merge(raw, {"task": {"name": task}, "model": {"mixer": {"name": model}}})
     if init is not None:
         raw = merge(raw, {"model": {"mixer": {"init": init}}})
+    options = table.get("objectives", {}).get(pretrain, {})
+    raw = merge(raw, {"pretrain": {"objective": {"name": pretrain, **options}}})
+    raw = merge(raw, changes or {})
     if pretrain == "none":
-        raw.pop("pretrain", None)
-    else:
-        options = table.get("objectives", {}).get(pretrain, {})
-        raw = merge(raw, {"pretrain": {"objective": {"name": pretrain, **options}}})
-    return merge(raw, changes or {})
+        del raw["pretrain"]
+    return raw
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

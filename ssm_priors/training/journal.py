@@ -10,7 +10,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TextIO
 
 import torch
 from torch import Tensor
@@ -41,6 +41,16 @@ class Progress:
     """Training examples seen in each phase, repeats counted."""
 
 
+class Saved(NamedTuple):
+    """A state as it was saved."""
+
+    progress: Progress
+    tensors: dict[str, Tensor]
+    metrics_bytes: int
+    threads: int
+    """Another number may round differently, so the run goes on with this one."""
+
+
 class Journal:
     """The files of one run folder."""
 
@@ -48,33 +58,31 @@ class Journal:
         self.folder = folder
         self.save_every = save_every
         self._state = folder / "state.pt"
-        self._metrics = None
+        self._metrics: TextIO
         self._saved = time.monotonic()
 
-    def resume(self, phase: str) -> tuple[Progress, dict[str, Tensor], dict[str, Any]] | None:
-        """The saved progress, tensors and record of an interrupted `phase`; None if there is none to go on from."""
+    def read(self) -> Saved | None:
+        """What an interrupted run left to go on from; None at the beginning.
+
+        Raises:
+            BadCheckpoint: the file is damaged; removing it starts the run again.
+        """
         if not self._state.exists():
             return None
         record, tensors = container.read(self._state, KIND)
-        if record["progress"]["phase"] != phase:
-            return None
         progress = Progress(**record["progress"], best=_under("best.", tensors))
-        return progress, tensors, record
+        return Saved(progress, tensors, record["metrics_bytes"], record["threads"])
 
     def open(self, keep_bytes: int) -> None:
         """Open the metrics file for appending, cut to its first `keep_bytes` bytes."""
-        path = self.folder / "metrics.csv"
-        path.touch()
-        self._metrics = open(path, "r+", encoding="utf-8", newline="")
+        self._metrics = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="")  # noqa: SIM115 (closed by `close`)
         self._metrics.truncate(keep_bytes)
-        self._metrics.seek(0, os.SEEK_END)
         if keep_bytes == 0:
             self._metrics.write(",".join(COLUMNS) + "\n")
 
     def close(self) -> None:
         """Flush and close the metrics file."""
-        if self._metrics:
-            self._metrics.close()
+        self._metrics.close()
 
     def row(self, values: dict[str, Any]) -> None:
         """Append one step's row; absent columns stay empty, floats are written so that they read back exactly."""
@@ -101,10 +109,6 @@ class Journal:
         }
         container.write(self._state, KIND, record, tensors)
         self._saved = time.monotonic()
-
-    def threads(self) -> int | None:
-        """The number of threads an interrupted run had: another number may round differently."""
-        return container.read(self._state, KIND)[0]["threads"] if self._state.exists() else None
 
     def discard_state(self) -> None:
         """Remove what is only needed to go on."""

@@ -38,7 +38,7 @@ class StepReport:
     metric: float | None
     """Validation accuracy, on steps that end an epoch of finetuning."""
     examples: int
-    """In this step."""
+    """Seen in this phase so far, repeats counted."""
 
 
 Watch = Callable[[StepReport], None]
@@ -74,16 +74,23 @@ class Phase:
 
 
 def train(
-    phase: Phase, model: Model, fabric: Fabric, journal: Journal, progress: Progress, watch: Watch
+    phase: Phase,
+    model: Model,
+    fabric: Fabric,
+    journal: Journal,
+    progress: Progress,
+    saved: dict[str, Tensor] | None,
+    watch: Watch,
 ) -> dict[str, Tensor]:
-    """Train one phase to its end, from the start or from the journal's state, and give its weights.
+    """Train one phase to its end, from its start or from a saved state, and give its weights.
 
     Args:
         phase: what to learn, from what.
         model: trained in place.
         fabric: device and precision.
-        journal: metrics, saved state.
-        progress: brought up to date.
+        journal: receives a row a step, and the state when it is due.
+        progress: where to begin; brought up to date.
+        saved: the tensors of that state; None at the start of the phase.
         watch: told after every step.
 
     Returns:
@@ -93,9 +100,8 @@ def train(
         RunFailed: the loss or the gradient is not finite.
     """
     module, optimiser = fabric.setup(model, adamw(model, phase.settings))
-    saved = journal.resume(phase.name)
     if saved:
-        restore(model, optimiser.optimizer, saved[1])
+        restore(model, optimiser.optimizer, saved)
     watcher = _Clock(progress, phase.name)
     for step in range(progress.step, phase.steps):
         model.train()
@@ -111,11 +117,8 @@ def train(
         watcher.tick()
         journal.save_if_due(progress, model, optimiser.optimizer)
         accuracy = metrics.get("validation_accuracy")
-        watch(
-            StepReport(
-                phase.name, step + 1, phase.steps, epoch, phase.settings.epochs, loss, accuracy, examples
-            )
-        )
+        seen = progress.examples[phase.name]
+        watch(StepReport(phase.name, step + 1, phase.steps, epoch, phase.settings.epochs, loss, accuracy, seen))
     return progress.best or _copy(model)
 
 
@@ -127,7 +130,9 @@ def _step(phase: Phase, module: Callable, optimiser: torch.optim.Optimizer, fabr
     answers = module(batch.inputs, batch.lengths, problem.hidden)
     total, count = phase.objective.score(answers, problem)
     if count == 0:
-        raise RunFailed(f"{phase.name}, step {step + 1}: no position of the batch is scored; its examples are too short")
+        raise RunFailed(
+            f"{phase.name}, step {step + 1}: no position of the batch is scored; its examples are too short"
+        )
     loss = total / count
     optimiser.zero_grad()
     fabric.backward(loss)

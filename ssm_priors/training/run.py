@@ -24,17 +24,17 @@ from ssm_priors import atomic
 from ssm_priors.checkpoints.checkpoint import Checkpoint, load_exactly
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig
-from ssm_priors.models.build import Model, build, check_names
-from ssm_priors.objectives.objective import Objective
+from ssm_priors.models.build import build, check_names
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Task, fraction_of
 from ssm_priors.training.evaluate import Evaluation, evaluate
-from ssm_priors.training.journal import Journal, Progress
+from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loop import Phase, Watch, train
 from ssm_priors.training.provenance import peak_memory, provenance
 
 CHECKPOINT = "ckpt.pt"
+PRETRAINED = "pretrained.pt"
 
 
 def run(
@@ -62,42 +62,50 @@ def run(
         BadConfig, BadData: the run cannot work; nothing was trained.
         RunFailed: it began and broke down.
     """
+    where = pick_device(device)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        if (folder / CHECKPOINT).exists():
-            return Checkpoint.read(folder / CHECKPOINT)
-        _claim(folder, config)
         journal = Journal(folder, save_every)
-        with _deterministic(journal.threads() or threads):
-            try:
-                return _train_and_test(config, folder, pick_device(device), journal, watch)
-            finally:
-                journal.close()
+        if not (folder / CHECKPOINT).exists():
+            _claim(folder, config)
+            saved = journal.read()
+            with _deterministic(saved.threads if saved else threads):
+                _train_and_test(config, folder, where, journal, saved, watch)
+        journal.discard_state()
+        return Checkpoint.read(folder / CHECKPOINT)
 
 
-def _train_and_test(config: RunConfig, folder: Path, device: torch.device, journal: Journal, watch: Watch) -> Checkpoint:
+def _train_and_test(
+    config: RunConfig, folder: Path, device: torch.device, journal: Journal, saved: Saved | None, watch: Watch
+) -> None:
     task = prepare(config)
     fabric = Fabric(accelerator=device.type, devices=1, precision=config.precision)
     origin = provenance(device=device, data_sha256=task.sha256)
     phases = _phases(config, task)
-    progress = _reopen(journal, phases)
+    progress = saved.progress if saved else Progress(phases[0].name)
+    journal.open(saved.metrics_bytes if saved else 0)
     carried: dict[str, Tensor] | None = None
-    for phase in phases:
-        if phase.name == "pretrain" and progress.phase == "finetune":
-            carried = Checkpoint.read(folder / "pretrained.pt").tensors
-            continue
-        if progress.phase != phase.name:
-            progress = Progress(phase.name, seconds=progress.seconds, examples=progress.examples)
-        model = _model(config, task, phase.objective)
-        if carried is not None:
-            load_exactly(model, carried, fresh="head.")
-        weights = train(phase, model, fabric, journal, progress, watch)
-        if phase.name == "pretrain":
-            carried = weights
-            record = {"step": progress.step, "provenance": origin}
-            Checkpoint(config=config, spec=task.spec, phase="pretrain", tensors=weights, record=record).write(
-                folder / "pretrained.pt"
+    try:
+        for phase in phases:
+            if phase.name == "pretrain" and progress.phase == "finetune":
+                carried = Checkpoint.read(folder / PRETRAINED).tensors
+                continue
+            if progress.phase != phase.name:
+                progress, saved = Progress(phase.name, seconds=progress.seconds, examples=progress.examples), None
+            model = build(
+                config.model, task.spec, config.seed, outputs=phase.objective.outputs, pooled=phase.objective.pooled
             )
+            if carried is not None:
+                load_exactly(model, carried, fresh="head.")
+            weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch)
+            if phase.name == "pretrain":
+                carried = weights
+                record = {"step": progress.step, "provenance": origin}
+                Checkpoint(config=config, spec=task.spec, phase="pretrain", tensors=weights, record=record).write(
+                    folder / PRETRAINED
+                )
+    finally:
+        journal.close()
     load_exactly(model, weights)
     tested = evaluate(model.to(device), task.test, config.finetune.batch_size, device)
     _write_test(folder / "test.npz", tested)
@@ -111,8 +119,6 @@ def _train_and_test(config: RunConfig, folder: Path, device: torch.device, journ
     record = {"step": progress.best_step, "metrics": metrics, "cost": cost, "provenance": origin}
     checkpoint = Checkpoint(config=config, spec=task.spec, phase="finetune", tensors=weights, record=record)
     checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
-    journal.discard_state()
-    return checkpoint
 
 
 def prepare(config: RunConfig) -> Task:
@@ -132,6 +138,16 @@ def prepare(config: RunConfig) -> Task:
                 f"{name}.batch_size: {phase.batch_size} is larger than the training split's {len(subset)} examples"
             )
     return Task(task.spec, subset, task.validation, task.test, task.sha256)
+
+
+def preflight(config: RunConfig) -> None:
+    """Find out whether a run can work, before it leaves a trace: loads its data, builds its model.
+
+    Raises:
+        UnknownName, BadConfig, BadData
+    """
+    task = prepare(config)
+    build(config.model, task.spec, config.seed, outputs=task.spec.classes, pooled=True)
 
 
 def pick_device(name: str) -> torch.device:
@@ -165,21 +181,6 @@ def _phases(config: RunConfig, task: Task) -> list[Phase]:
     objective = Supervised(task.spec)
     phases.append(Phase("finetune", config.finetune, objective, task.train, task.validation, config.seed))
     return phases
-
-
-def _model(config: RunConfig, task: Task, objective: Objective) -> Model:
-    return build(config.model, task.spec, config.seed, outputs=objective.outputs, pooled=objective.pooled)
-
-
-def _reopen(journal: Journal, phases: list[Phase]) -> Progress:
-    """Where to begin: the saved state's place, or the first step of the first phase."""
-    for phase in phases:
-        saved = journal.resume(phase.name)
-        if saved:
-            journal.open(saved[2]["metrics_bytes"])
-            return saved[0]
-    journal.open(0)
-    return Progress(phases[0].name)
 
 
 def _write_test(path: Path, tested: Evaluation) -> None:
@@ -218,6 +219,7 @@ def _deterministic(threads: int | None) -> Iterator[None]:
         with torch.random.fork_rng():
             torch.set_num_threads(threads or before[0])
             torch.use_deterministic_algorithms(True)
+            torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory it did not write
             yield
     finally:
         torch.set_num_threads(before[0])

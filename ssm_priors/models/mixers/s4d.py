@@ -77,7 +77,7 @@ class S4D(nn.Module):
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
         u = silence_padding(u, lengths)
         y = fftconv(u, self.kernel(u.shape[1]).to(_fft_dtype(u.dtype)))
-        return self._read_out(y + self.D * u)
+        return self._read_out(y.to(u.dtype) + self.D * u)
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response without D: (direction, H, L), in float32, or float64 if the parameters are."""

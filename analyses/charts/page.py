@@ -1,0 +1,80 @@
+"""One HTML file that needs no network: text, tables and charts, with the drawing library inside, once."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import altair as alt
+import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ssm_priors import atomic
+from ssm_priors.analyses.charts.theme import FONT, Figure, spec
+from ssm_priors.analyses.schema import MADE_BY, foreign
+
+MARK = '<meta name="generator" content="ssm-priors '
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under a title."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+
+def write(
+    path: Path, title: str, text: Sequence[str], figures: Sequence[Figure], tables: Sequence[Table] = ()
+) -> None:
+    """Write the page atomically; all text is escaped.
+
+    Args:
+        path: the file; replaced if this package wrote it.
+        title: heading and name of the window.
+        text: paragraphs under the heading.
+        figures: drawn in this order, each with its title and caption.
+        tables: stand before the figures.
+
+    Raises:
+        BadConfig: something stands there that this package did not write.
+    """
+    if path.exists() and not _is_ours(path):
+        raise foreign(path)
+    atomic.write_text(path, render(title, text, figures, tables))
+
+
+def render(title: str, text: Sequence[str], figures: Sequence[Figure], tables: Sequence[Table] = ()) -> str:
+    """The page as HTML. Arguments as `write`."""
+    environment = Environment(
+        loader=PackageLoader("ssm_priors.analyses.charts", "."), autoescape=True, undefined=StrictUndefined
+    )
+    drawn = [{"title": figure.title, "caption": figure.caption, "spec": _embedded(figure)} for figure in figures]
+    return environment.get_template("page.html").render(
+        title=title, text=text, tables=tables, figures=drawn, generator=MADE_BY, font=FONT, vega=_vega() if drawn else ""
+    )
+
+
+def _embedded(figure: Figure) -> str:
+    """Strict JSON that no HTML parser can mistake for the end of its script."""
+    return json.dumps(spec(figure.chart), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+@functools.cache
+def _vega() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, in the version that Altair writes for."""
+    version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    bundle: str = vl_convert.javascript_bundle(vl_version=version)
+    return bundle
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return MARK.encode() in file.read(4096)

@@ -1,0 +1,220 @@
+"""Every dimension, variable and unit of the analyses, once; and how their data are checked, written and read.
+
+    layer   position of a block in the backbone, from 0       mode      one eigenvalue of a conjugate pair
+    channel position in d_model, from 0                       lag       distance in steps between output and input
+    direction  forward: an output reads the present and past inputs, lags 0, 1, ..; backward: the future ones, lags 1, 2, ..
+    stage   init: before the first step of training; learned: as trained          quantile   of a distribution, 0 to 1
+
+Complex numbers never reach a file, because NetCDF has no type for them: `x` is stored as `x_real` and `x_imag`, made by
+`split_complex` and joined again, in memory, by `join_complex`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+
+from ssm_priors import __version__, atomic
+from ssm_priors.errors import BadConfig, BadData, suggest
+
+Format = Literal["nc", "zarr"]
+FORMATS: tuple[Format, ...] = ("nc", "zarr")
+MADE_BY = f"ssm-priors {__version__}"
+"""Stands in the attribute `source` of every file: how a later call knows that it may replace it."""
+
+DIRECTIONS = ("forward", "backward")
+STAGES = ("init", "learned")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What a variable is."""
+
+    unit: str
+    """As it stands in the attribute `units`; "1" for a pure number, empty for names and indices."""
+    meaning: str
+    """The attribute `long_name`."""
+    label: str = ""
+    """What a reader calls it, where that is not the variable's name."""
+
+
+DIMS: dict[str, Quantity] = {
+    "layer": Quantity("", "position of the block in the backbone, from 0"),
+    "channel": Quantity("", "position in d_model, from 0"),
+    "mode": Quantity("", "eigenvalue, one of each conjugate pair"),
+    "lag": Quantity("steps", "distance between output and input"),
+    "direction": Quantity("", "forward reads the present and the past, backward the future"),
+    "stage": Quantity("", "init: before the first step of training; learned: as trained"),
+    "quantile": Quantity("1", "share of the values that lie below"),
+}
+
+VARIABLES: dict[str, Quantity] = {
+    "kernel": Quantity("1", "impulse response without the skip D"),
+    "energy_lag": Quantity("steps", "lag up to which a kernel holds 90% of its energy", "lag of 90% energy"),
+    "eigenvalue_real": Quantity("1/unit of time", "real part of the eigenvalue of A"),
+    "eigenvalue_imag": Quantity("1/unit of time", "imaginary part of the eigenvalue of A"),
+    "dt": Quantity("unit of time/step", "step size"),
+    "decay_rate": Quantity("1/step", "decay rate -ln|z|", "decay rate"),
+    "timescale": Quantity("steps", "steps in which a mode falls to 1/e"),
+    "frequency": Quantity("cycles/step", "frequency arg z / 2 pi, folded into [0, 0.5]"),
+    "weight": Quantity("1", "magnitude |C B| of a mode's weight"),
+    "kernels": Quantity("1", "number of kernels, channels x directions"),
+}
+
+
+def labelled(name: str, dims: Sequence[str], values: np.ndarray) -> xr.Variable:
+    """A variable or dimension coordinate of the schema, with its unit and meaning.
+
+    Args:
+        name: a key of `VARIABLES` or `DIMS`.
+        dims: the names of the axes.
+        values: their length and order are those of `dims`.
+    """
+    quantity = VARIABLES.get(name) or DIMS[name]
+    units = {"units": quantity.unit} if quantity.unit else {}
+    return xr.Variable(tuple(dims), values, {**units, "long_name": quantity.meaning})
+
+
+def index(dim: str, labels: Sequence | np.ndarray) -> dict[str, xr.Variable]:
+    """The coordinate of a dimension, as the keyword that datasets take."""
+    return {dim: labelled(dim, [dim], np.asarray(labels))}
+
+
+def label(name: str) -> str:
+    """A variable as readers call it, with its unit: 'decay rate, 1/step'."""
+    quantity = VARIABLES.get(name) or DIMS[name]
+    unit = f", {quantity.unit}" if quantity.unit not in ("", "1") else ""
+    return (quantity.label or name.replace("_", " ")) + unit
+
+
+def check(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset itself, if all it holds is in the schema.
+
+    Raises:
+        BadData: an unknown dimension or variable, a missing or wrong unit, or complex numbers.
+    """
+    for dim in map(str, dataset.dims):
+        if dim not in DIMS:
+            raise BadData(f"unknown dimension '{dim}'. {suggest(dim, DIMS) or _known(DIMS)}")
+    for name, variable in dataset.variables.items():
+        _check_variable(str(name), variable)
+    return dataset
+
+
+def _check_variable(name: str, variable: xr.Variable) -> None:
+    known = {**DIMS, **VARIABLES}
+    if name not in known:
+        raise BadData(f"unknown variable '{name}'. {suggest(name, known) or _known(known)}")
+    if variable.dtype.kind == "c":
+        raise BadData(f"variable '{name}' is complex, which NetCDF cannot hold; use split_complex")
+    given, expected = variable.attrs.get("units", ""), known[name].unit
+    if given != expected:
+        raise BadData(f"variable '{name}' has the unit '{given}', '{expected}' was expected")
+
+
+def _known(names: dict[str, Quantity]) -> str:
+    return f"Known: {', '.join(sorted(names))}."
+
+
+def split_complex(name: str, dims: Sequence[str], values: np.ndarray) -> dict[str, xr.Variable]:
+    """A complex array as its two plain parts, `name_real` and `name_imag`, in the matching real dtype."""
+    return {f"{name}_{part}": labelled(f"{name}_{part}", dims, getattr(values, part)) for part in ("real", "imag")}
+
+
+def join_complex(dataset: xr.Dataset, name: str) -> xr.DataArray:
+    """What `split_complex` took apart; complex64 from float32 parts, complex128 from float64.
+
+    Raises:
+        BadData: the dataset lacks one of the two parts.
+    """
+    missing = [part for part in (f"{name}_real", f"{name}_imag") if part not in dataset]
+    if missing:
+        raise BadData(f"'{name}' cannot be joined: the dataset has no '{missing[0]}'")
+    real, imag = dataset[f"{name}_real"], dataset[f"{name}_imag"]
+    joined = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
+    joined.real, joined.imag = real.values, imag.transpose(*real.dims).values
+    attrs = {**real.attrs, "long_name": real.attrs.get("long_name", name).removeprefix("real part of the ")}
+    return xr.DataArray(joined, real.coords, real.dims, name, attrs)
+
+
+def write(dataset: xr.Dataset, path: Path, format: str = "nc") -> None:
+    """Write atomically: a kill at any moment leaves the old file or the new one.
+
+    Args:
+        dataset: passes `check`.
+        path: a file for "nc" (NetCDF 4), a folder for "zarr" (version 2 of the format).
+        format: "nc" or "zarr".
+
+    Raises:
+        BadConfig: an unknown format, or something stands there that this package did not write.
+        BadData: the dataset is not of the schema.
+    """
+    require_format(format)
+    dataset = check(dataset).assign_attrs(source=MADE_BY)
+    if path.exists() and not _is_ours(path):
+        raise foreign(path)
+    if format == "nc":
+        atomic.write(path, lambda file: dataset.to_netcdf(file.name, engine="netcdf4"))
+    else:
+        _write_zarr(dataset, path)
+
+
+def require_format(format: str) -> None:
+    """Raises BadConfig for a format that `write` does not know."""
+    if format not in FORMATS:
+        raise BadConfig(f"unknown format '{format}'. Known: {', '.join(FORMATS)}.")
+
+
+def foreign(path: Path) -> BadConfig:
+    """The error for a place that is taken by something not written here."""
+    return BadConfig(f"{path} exists and was not written by ssm-priors; it stays as it is. Move it, or choose another --out")
+
+
+def read(path: Path) -> xr.Dataset:
+    """What `write` wrote, in memory, with the file closed again.
+
+    Raises:
+        BadData: no such file, or not a dataset of this package.
+    """
+    if not path.exists():
+        raise BadData(f"{path}: no such file")
+    try:
+        with _open(path) as dataset:
+            return check(dataset.load())
+    except (OSError, ValueError, KeyError) as error:
+        raise BadData(f"{path}: not a dataset of ssm-priors: {error}") from error
+
+
+def _open(path: Path) -> xr.Dataset:
+    if path.is_dir():
+        return xr.open_zarr(path, zarr_format=2, consolidated=True)
+    return xr.open_dataset(path, engine="netcdf4")
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with _open(path) as dataset:
+            return str(dataset.attrs.get("source", "")).startswith("ssm-priors ")
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _write_zarr(dataset: xr.Dataset, path: Path) -> None:
+    """A whole folder beside its place, then two renames: only between them is nothing there."""
+    fresh, old = (path.with_name(f".{path.name}.{os.getpid()}.{kind}") for kind in ("tmp", "old"))
+    try:
+        dataset.to_zarr(fresh, mode="w", zarr_format=2, consolidated=True)
+        if path.exists():
+            path.rename(old)
+        fresh.rename(path)
+    finally:
+        for leftover in (fresh, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+    atomic.flush_folder(path.parent)

@@ -1,0 +1,248 @@
+"""The command `ssmp`: a function a command, which imports its work when it runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ssm_priors.cli import options
+from ssm_priors.cli.output import Output
+from ssm_priors.errors import SsmPriorsError
+
+INTERRUPTED = 130
+"""What shells expect of a command that Ctrl-C ended."""
+
+app = typer.Typer(
+    help="Does a gap between long-sequence models come from the architecture, or from where its training began?",
+    epilog="Start with: ssmp ablate --init random --pretrain masked",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def command(name: str) -> Callable:
+    """Register a command; what a user can cause becomes one line and an exit code, all else stays a traceback."""
+
+    def register(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                code = function(*args, **kwargs)
+            except SsmPriorsError as error:
+                Output().error(str(error))
+                raise typer.Exit(error.exit_code) from None
+            except KeyboardInterrupt:
+                Output().error("interrupted; the same command goes on from where it stopped")
+                raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(code or 0)
+
+        return app.command(name)(guarded)
+
+    return register
+
+
+@command("ablate")
+def ablate(
+    init: Annotated[
+        list[str] | None, typer.Option(help="Init to hold against the model's own. Repeat for more.")
+    ] = None,
+    pretrain: Annotated[
+        list[str] | None, typer.Option(help="Objective to hold against training from scratch. Repeat for more.")
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Model.", show_default="s4d")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Task.", show_default="mnist")] = None,
+    fraction: Annotated[
+        list[float] | None,
+        typer.Option(help="Share of the training split, for both phases.", show_default="the preset's"),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell; a claim needs 3 or more.")] = 1,
+    preset: options.Preset = "quick",
+    baseline: Annotated[
+        bool, typer.Option("--baseline/--no-baseline", help="Run the baselines besides what is named.")
+    ] = True,
+    causal: options.Causal = None,
+    set_: options.Set = None,
+    out: Annotated[Path | None, typer.Option(help="Study folder.", show_default="ssmp-runs/ablate-FINGERPRINT")] = None,
+    device: options.Device = "auto",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as cores")] = None,
+    threads: options.Threads = None,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Vary init, pretraining, model or data; report the gaps.
+
+    What is named is held against its baseline: --init random --pretrain masked runs the 2 x 2 of {the model's own
+    init, random} x {from scratch, masked}. The same command again keeps finished runs and goes on with the others.
+    """
+    from ssm_priors.cli.ablate import Request, ablate
+
+    request = Request(
+        inits=options.split_names(init),
+        pretrains=options.split_names(pretrain),
+        models=options.split_names(model) or ("s4d",),
+        tasks=options.split_names(task) or ("mnist",),
+        fractions=tuple(fraction or ()),
+        seeds=seeds,
+        preset=preset,
+        baseline=baseline,
+        changes=options.parse_changes(set_, causal),
+    )
+    return ablate(
+        request,
+        out=out,
+        device=device,
+        jobs=jobs,
+        threads=threads,
+        save_every=save_every,
+        output=Output(as_json=json, quiet=quiet),
+    )
+
+
+@command("train")
+def train(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Argument(help="A run.toml; replaces the options below that choose.", show_default=False)
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model. See: ssmp list models")] = "s4d",
+    init: Annotated[
+        str | None, typer.Option(help="How SSM parameters start. See: ssmp list inits", show_default="the model's own")
+    ] = None,
+    pretrain: Annotated[str, typer.Option(help="Objective, or none. See: ssmp list objectives")] = "none",
+    task: options.Task = "mnist",
+    fraction: Annotated[
+        float | None, typer.Option(help="Share of the training split, for both phases.", show_default="the preset's")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides subset, data order, masks, init, dropout.")] = 0,
+    preset: options.Preset = "quick",
+    causal: options.Causal = None,
+    set_: options.Set = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.", show_default="ssmp-runs/train-FINGERPRINT")] = None,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Train one model on a task and test it once.
+
+    From scratch, or after self-pretraining on the task's own training inputs (--pretrain). The run folder keeps
+    everything needed to go on after an interruption: give the same command again.
+    """
+    from ssm_priors.cli.train import compose, train
+
+    choosing = ("model", "init", "pretrain", "task", "fraction", "seed", "preset", "causal", "set_")
+    options.refuse_both(config, [name for name in choosing if options.was_given(context, name)])
+    run_config = compose(
+        config,
+        model=model,
+        init=init,
+        pretrain=pretrain,
+        task=task,
+        preset=preset,
+        changes=options.parse_changes(set_, causal)
+        | {"seed": seed}
+        | ({} if fraction is None else {"fraction": fraction}),
+    )
+    output = Output(as_json=json, quiet=quiet)
+    return train(run_config, out=out, device=device, threads=threads, save_every=save_every, output=output)
+
+
+@command("evaluate")
+def evaluate(
+    checkpoint: options.CheckpointFile,
+    device: options.Device = "auto",
+    json: options.Json = False,
+) -> int:
+    """Test a finished checkpoint once more.
+
+    On its task's test split, and hold the result against the one recorded in it.
+    """
+    from ssm_priors.cli.evaluate import evaluate
+
+    return evaluate(checkpoint, device=device, output=Output(as_json=json))
+
+
+@command("inspect-kernels")
+def inspect_kernels(
+    checkpoint: options.CheckpointFile,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the data and the page.", show_default="beside the checkpoint")
+    ] = None,
+    format: Annotated[str, typer.Option(help="nc (NetCDF) or zarr.")] = "nc",
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Lags of each kernel.", show_default="the task's length")
+    ] = None,
+    json: options.Json = False,
+) -> int:
+    """Show a checkpoint's learned kernels and spectra.
+
+    Beside those of its own init: the prior it began with. Writes them as labelled data and as a page of charts.
+    """
+    from ssm_priors.cli.inspect_kernels import inspect_kernels
+
+    return inspect_kernels(checkpoint, out=out, format=format, length=length, output=Output(as_json=json))
+
+
+@command("report")
+def report(
+    folder: Annotated[Path, typer.Argument(help="A study folder.", show_default=False)],
+    json: options.Json = False,
+) -> int:
+    """Write a study's report again.
+
+    Collects the runs that are there, prints the table and the effects, and writes results.zarr, results.csv and
+    report.html into the study folder.
+    """
+    from ssm_priors.cli.report import report
+
+    return report(folder, output=Output(as_json=json))
+
+
+@command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="models, inits, objectives, tasks or presets.", show_default=False)],
+    json: options.Json = False,
+) -> int:
+    """Show what can be named: models, inits, ...
+
+    models, inits, objectives, tasks or presets, each with what it is and where it comes from.
+    """
+    from ssm_priors.cli.listing import show
+
+    return show(kind, Output(as_json=json))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ssm_priors import __version__
+
+        typer.echo(f"ssm-priors {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Does a gap between long-sequence models come from the architecture, or from where its training began?"""
+
+
+def main() -> None:
+    """The scripts' entry point."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader of a pipe left early; that is its right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

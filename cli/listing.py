@@ -1,0 +1,69 @@
+"""`ssmp list`: what can be named, read off the registries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssm_priors import presets
+from ssm_priors.cli.output import Output
+from ssm_priors.config import RunConfig
+from ssm_priors.errors import BadData, UnknownName
+from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
+
+
+def show(kind: str, output: Output) -> int:
+    """Print one registry as a table; raises UnknownName."""
+    kinds = {"models": _models, "inits": _inits, "objectives": _objectives, "tasks": _tasks, "presets": _presets}
+    if kind not in kinds:
+        raise UnknownName("kind of thing to list", kind, kinds)
+    rows = kinds[kind]()
+    output.json(rows)
+    columns = list(rows[0])
+    output.table(columns, [[str(row[column]) for column in columns] for row in rows])
+    return 0
+
+
+def _models() -> list[dict[str, Any]]:
+    from ssm_priors.models.build import build, parameter_count
+
+    rows = []
+    for name in MIXERS:
+        config = RunConfig.from_dict(presets.compose("quick", model=name, task="mnist"))
+        spec = TASKS["mnist"].load(config.task.options).spec
+        model = build(config.model, spec, 0, outputs=spec.classes, pooled=True)
+        row = {"name": name, "parameters (quick)": f"{parameter_count(model):,}"}
+        rows.append(row | {"what": summary(MIXERS[name]), "source": source(MIXERS[name])})
+    return rows
+
+
+def _inits() -> list[dict[str, Any]]:
+    return [{"name": name, "what": summary(INITS[name]), "source": source(INITS[name])} for name in INITS]
+
+
+def _objectives() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "models": "one-sided only" if OBJECTIVES[name].requires_causal else "any",
+            "what": summary(OBJECTIVES[name]),
+            "source": source(OBJECTIVES[name]),
+        }
+        for name in OBJECTIVES
+    ]
+
+
+def _tasks() -> list[dict[str, Any]]:
+    rows = []
+    for name in TASKS:
+        row = {"name": name, "length": "", "kind": "", "classes": "", "ready": "yes"}
+        try:
+            spec = TASKS[name].load(TASKS[name].Config()).spec
+            row |= {"length": spec.length, "kind": spec.kind, "classes": spec.classes}
+        except BadData as error:
+            row |= {"ready": f"no: {error}"}
+        rows.append(row | {"what": summary(TASKS[name])})
+    return rows
+
+
+def _presets() -> list[dict[str, Any]]:
+    return [{"name": name, "what": presets.load(name)["description"]} for name in presets.names()]

@@ -1,0 +1,86 @@
+"""`ssmp train`: one run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.live import Live
+from rich.text import Text
+
+from ssm_priors import presets
+from ssm_priors.cli.evaluate import describe
+from ssm_priors.cli.output import Output
+from ssm_priors.config import RunConfig
+from ssm_priors.errors import BadConfig
+from ssm_priors.training.loop import StepReport
+from ssm_priors.training.run import CHECKPOINT, preflight, run
+
+
+def compose(
+    path: Path | None, *, model: str, init: str | None, pretrain: str, task: str, preset: str, changes: dict[str, Any]
+) -> RunConfig:
+    """The configuration that a file or the options describe.
+
+    Raises:
+        BadConfig: the file is missing or not valid; a combination that cannot work.
+        UnknownName: a name that does not exist.
+    """
+    if path is None:
+        raw = presets.compose(preset, model=model, task=task, pretrain=pretrain, init=init, changes=changes)
+        return RunConfig.from_dict(raw)
+    if not path.is_file():
+        raise BadConfig(f"{path}: no such file; a run.toml was expected")
+    return RunConfig.from_toml(path.read_text(encoding="utf-8"))
+
+
+def train(
+    config: RunConfig, *, out: Path | None, device: str, threads: int | None, save_every: float, output: Output
+) -> int:
+    """Train and test; prints the accuracy with its interval and where the files are."""
+    preflight(config)
+    folder = out or Path("ssmp-runs") / f"train-{config.fingerprint}"
+    done = (folder / CHECKPOINT).exists()
+    output.note(f"{folder}: {'finished before, kept' if done else config.model.mixer.name + ' on ' + config.task.name}")
+    with Watch(output) as watch:
+        checkpoint = run(config, folder, device=device, threads=threads, save_every=save_every, watch=watch)
+    score = describe(checkpoint, folder / "test.npz")
+    output.json(score | {"folder": str(folder), "record": checkpoint.record})
+    output.text(score["text"])
+    output.wrote({"checkpoint": folder / CHECKPOINT, "metrics": folder / "metrics.csv"})
+    return 0
+
+
+class Watch:
+    """Shows a run's steps: one moving line at a terminal, a line an epoch elsewhere."""
+
+    def __init__(self, output: Output):
+        self.output = output
+        self.live = Live(console=output.notes, refresh_per_second=4, transient=True) if output.is_live else None
+        self.started = time.monotonic()
+
+    def __enter__(self) -> Watch:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def __call__(self, report: StepReport) -> None:
+        """Take one step's report."""
+        ends_epoch = report.step * report.epochs % report.steps == 0
+        if not (self.live or ends_epoch):
+            return
+        accuracy = "" if report.metric is None else f", accuracy {report.metric:.1%}"
+        elapsed = time.monotonic() - self.started
+        line = (
+            f"{report.phase} epoch {report.epoch + 1}/{report.epochs}, step {report.step}/{report.steps}, "
+            f"loss {report.loss:.3f}{accuracy}, {elapsed:.0f} s"
+        )
+        if self.live:
+            self.live.update(Text(line))
+        if ends_epoch:
+            self.output.note(line)

@@ -1,0 +1,1 @@
+"""Engines: where a study's runs are executed."""

@@ -1,0 +1,273 @@
+"""Run folders -> one labelled dataset, `results.zarr`: what every run of a study scored, example by example.
+
+A run is one of four things, and none is ever left out: done, failed (with the reason it gave), missing (not finished
+yet), or no cell of this study (the grid is dense, a study need not be). A model without a state space has init "none".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from dataclasses import asdict, dataclass, field, fields
+from enum import IntEnum
+from itertools import product
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from ssm_priors.checkpoints.checkpoint import Checkpoint
+from ssm_priors.errors import BadCheckpoint, BadData
+from ssm_priors.studies.grid import Cell, Study
+from ssm_priors.studies.runner import FAILURE
+from ssm_priors.training.run import CHECKPOINT
+
+AXES = tuple(axis.name for axis in fields(Cell))
+FILE = "results.zarr"
+NO_EXAMPLE = -1
+"""In `correct`, where a run or an example does not exist."""
+
+
+class Status(IntEnum):
+    """What became of a run."""
+
+    NOT_A_CELL = 0
+    MISSING = 1
+    FAILED = 2
+    DONE = 3
+
+    @property
+    def word(self) -> str:
+        """What people read."""
+        return self.name.lower().replace("_", " ")
+
+
+NUMBERS = {
+    "test_accuracy": ("1", "share of test examples that are right, at the best validation step"),
+    "validation_accuracy": ("1", "best share of validation examples that are right"),
+    "best_step": ("step", "step of finetuning whose weights were tested"),
+    "parameters": ("1", "numbers the tested model holds"),
+    "pretrain_seconds": ("s", "time spent pretraining"),
+    "finetune_seconds": ("s", "time spent finetuning"),
+}
+"""Variables of a run: unit, meaning. NaN where a run has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one run's folder says."""
+
+    status: Status
+    reason: str = ""
+    """Why it failed."""
+    numbers: dict[str, float] = field(default_factory=dict)
+    """Values of `NUMBERS`."""
+    correct: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int8))
+    """(example,), 0 or 1."""
+    target: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """(example,), the right class."""
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+
+def collect(study: Study, out: Path) -> xr.Dataset:
+    """Read every run of a study.
+
+    Args:
+        study: its grid.
+        out: the study's folder, with `runs/FINGERPRINT/` in it.
+
+    Returns:
+        Dims model, init, pretrain, task, fraction, budget, seed: the variables of `NUMBERS`, `status` (flags of
+        `Status`), `reason`, `fingerprint`; with example besides: `correct` (1, 0, -1 = no such run or example); with
+        task alone: `chance`, the share of its most frequent test class.
+
+    Raises:
+        BadData: runs of one task were tested on different examples, so that they cannot be compared.
+    """
+    runs = study.runs()
+    results = {(cell, seed): read_run(Path(out) / "runs" / config.fingerprint) for cell, seed, config in runs}
+    coordinates = {axis: list(dict.fromkeys(getattr(cell, axis) for cell, _, _ in runs)) for axis in AXES}
+    targets = {task: _common_target(task, results) for task in coordinates["task"]}
+    dataset = _empty(coordinates | {"seed": list(range(study.seeds))}, max(len(one) for one in targets.values()))
+    for cell, seed, config in runs:
+        place = {
+            name: dataset.get_index(name).get_loc(value) for name, value in (asdict(cell) | {"seed": seed}).items()
+        }
+        _fill(dataset, place, results[cell, seed], config.fingerprint)
+    dataset["chance"] = ("task", [_largest_share(one) for one in targets.values()])
+    dataset["chance"].attrs = {"units": "1", "long_name": "share of the most frequent class among the test examples"}
+    dataset.attrs = {"study": study.to_toml(), "provenance": json.dumps(_provenance(results), sort_keys=True)}
+    return dataset.assign({name: dataset[name].astype(str) for name in ("reason", "fingerprint")})
+
+
+def read_run(folder: Path) -> RunResult:
+    """One run's folder. A damaged run counts as failed: it has no result that can be trusted."""
+    if (folder / CHECKPOINT).exists():
+        try:
+            return _read_done(folder)
+        except (BadCheckpoint, BadData) as error:
+            return RunResult(Status.FAILED, str(error).replace(str(folder), folder.name))
+    if (folder / FAILURE).exists():
+        return RunResult(Status.FAILED, (folder / FAILURE).read_text(encoding="utf-8", errors="replace").strip())
+    return RunResult(Status.MISSING)
+
+
+def write(dataset: xr.Dataset, out: Path) -> Path:
+    """Replace `results.zarr` in `out`: written whole beside its place, then renamed; gives its path."""
+    place = Path(out) / FILE
+    beside, old = (place.with_name(f".{FILE}.{os.getpid()}.{state}") for state in ("new", "old"))
+    try:
+        # Format 2: format 3 has no stable encoding of strings yet, and warns
+        dataset.to_zarr(beside, mode="w", zarr_format=2)
+        if place.exists():
+            os.replace(place, old)  # a folder with files in it cannot be renamed over
+        os.replace(beside, place)
+    finally:
+        if old.exists() and not place.exists():
+            os.replace(old, place)
+        for left in (beside, old):
+            shutil.rmtree(left, ignore_errors=True)
+    return place
+
+
+def read(out: Path) -> xr.Dataset:
+    """The dataset that `write` left in `out`, in memory; raises BadData where there is none."""
+    place = Path(out) / FILE
+    if not place.is_dir():
+        raise BadData(f"{place}: no such results; run the study first")
+    with xr.open_zarr(place) as dataset:
+        return dataset.load()
+
+
+def cells(results: xr.Dataset) -> list[Cell]:
+    """The study's cells, in the order of its axes."""
+    order = ("task", "fraction", "budget", "model", "init", "pretrain")
+    points = product(*(results[axis].values.tolist() for axis in order))
+    every = [Cell(**dict(zip(order, point, strict=True))) for point in points]
+    return [cell for cell in every if is_cell(results, cell)]
+
+
+def is_cell(results: xr.Dataset, cell: Cell) -> bool:
+    """Whether the study has this cell."""
+    known = all(value in results[axis].values for axis, value in asdict(cell).items())
+    return known and bool((at(results, cell).status != Status.NOT_A_CELL).any())
+
+
+def at(results: xr.Dataset, cell: Cell) -> xr.Dataset:
+    """All seeds of one cell: dims seed, example."""
+    return results.sel(asdict(cell))
+
+
+def table(results: xr.Dataset) -> pd.DataFrame:
+    """One row a run, cell by cell: axes, seed, status in words, reason, fingerprint, and `NUMBERS` (NaN = none)."""
+    columns = ["status", "reason", "fingerprint", *NUMBERS]
+    rows = []
+    for cell in cells(results):
+        runs = at(results, cell)
+        for index, seed in enumerate(runs.seed.values.tolist()):
+            rows.append(asdict(cell) | {"seed": seed} | {name: runs[name].values[index] for name in columns})
+    frame = pd.DataFrame(rows)
+    whole = dict.fromkeys(("best_step", "parameters"), "Int64")
+    return frame.assign(status=[Status(code).word for code in frame.status]).astype(whole)
+
+
+def curves(results: xr.Dataset, out: Path) -> pd.DataFrame:
+    """Learning curves of every run that has begun: axes, seed, and the columns of `metrics.csv`.
+
+    Values that are not finite are missing (NaN), as are those a step does not have.
+    """
+    frames = []
+    for run in table(results).itertuples():
+        path = Path(out) / "runs" / run.fingerprint / "metrics.csv"
+        if path.is_file() and path.stat().st_size:
+            axes = {name: getattr(run, name) for name in (*AXES, "seed")}
+            frames.append(pd.read_csv(path).replace([math.inf, -math.inf], math.nan).assign(**axes))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _read_done(folder: Path) -> RunResult:
+    checkpoint = Checkpoint.read(folder / CHECKPOINT)  # one run's weights at a time, dropped on return
+    if checkpoint.config.fingerprint != folder.name:
+        raise BadData(f"{folder}/ckpt.pt belongs to another configuration, {checkpoint.config.fingerprint}")
+    prediction, target = _read_test(folder / "test.npz")
+    correct, record = prediction == target, checkpoint.record
+    metrics, seconds = record.get("metrics", {}), record.get("cost", {}).get("seconds", {})
+    if not math.isclose(correct.mean(), metrics.get("test_accuracy") or math.nan, abs_tol=1e-9) and correct.any():
+        raise BadData(f"{folder}: ckpt.pt and test.npz disagree about the test accuracy")
+    numbers = {
+        "test_accuracy": correct.mean(),
+        "validation_accuracy": metrics.get("validation_accuracy"),
+        "best_step": record.get("step"),
+        "parameters": sum(tensor.numel() for tensor in checkpoint.tensors.values()),
+        "pretrain_seconds": seconds.get("pretrain"),
+        "finetune_seconds": seconds.get("finetune"),
+    }
+    known = {name: float(value) for name, value in numbers.items() if value is not None}
+    return RunResult(Status.DONE, "", known, correct.astype(np.int8), target, record.get("provenance", {}))
+
+
+def _read_test(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            prediction, target = arrays["prediction"], arrays["target"]
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise BadData(f"{path}: no predictions can be read from it: {error}") from error
+    if prediction.ndim != 1 or prediction.shape != target.shape or len(target) == 0:
+        raise BadData(f"{path}: {prediction.shape} predictions for {target.shape} targets")
+    return prediction, target
+
+
+def _common_target(task: str, results: dict[tuple[Cell, int], RunResult]) -> np.ndarray:
+    """The test classes that all runs of a task were held against; empty if no run is done."""
+    done = [run for (cell, _), run in results.items() if cell.task == task and run.status == Status.DONE]
+    if any(not np.array_equal(run.target, done[0].target) for run in done):
+        raise BadData(f"task '{task}': its runs were tested on different examples; run the study in a new folder")
+    return done[0].target if done else np.empty(0, dtype=np.int64)
+
+
+def _largest_share(target: np.ndarray) -> float:
+    return np.unique(target, return_counts=True)[1].max() / len(target) if len(target) else math.nan
+
+
+def _empty(coordinates: dict[str, list], examples: int) -> xr.Dataset:
+    """Every variable over the dense grid, with nothing in it."""
+    dims, shape = list(coordinates), [len(values) for values in coordinates.values()]
+    status = {
+        "long_name": "what became of the run",
+        "flag_values": [int(status) for status in Status],
+        "flag_meanings": " ".join(status.name.lower() for status in Status),
+    }
+    correct = {"long_name": "1 right, 0 wrong, -1 no such run or example", "units": "1"}
+    variables: dict[str, Any] = {
+        name: (dims, np.full(shape, np.nan), {"units": units, "long_name": meaning})
+        for name, (units, meaning) in NUMBERS.items()
+    }
+    variables["status"] = (dims, np.full(shape, Status.NOT_A_CELL, dtype=np.int8), status)
+    variables["reason"] = (dims, np.full(shape, "", dtype=object), {"long_name": "why the run failed"})
+    variables["fingerprint"] = (dims, np.full(shape, "", dtype=object), {"long_name": "name of the run's folder"})
+    variables["correct"] = ([*dims, "example"], np.full([*shape, examples], NO_EXAMPLE, dtype=np.int8), correct)
+    return xr.Dataset(variables, coordinates)
+
+
+def _fill(dataset: xr.Dataset, place: dict[str, int], run: RunResult, fingerprint: str) -> None:
+    dataset["status"][place] = run.status
+    dataset["reason"][place] = run.reason
+    dataset["fingerprint"][place] = fingerprint
+    for name, value in run.numbers.items():
+        dataset[name][place] = value
+    dataset["correct"][place | {"example": slice(len(run.correct))}] = run.correct
+
+
+def _provenance(results: dict[tuple[Cell, int], RunResult]) -> dict[str, list[dict[str, Any]]]:
+    """Task -> the distinct origins of its runs."""
+    distinct: dict[str, list[dict[str, Any]]] = {}
+    for (cell, _), run in results.items():
+        known = distinct.setdefault(cell.task, [])
+        if run.provenance and run.provenance not in known:
+            known.append(run.provenance)
+    return distinct

@@ -1,0 +1,77 @@
+"""Whatever a newcomer gets wrong: one line that says what to do, exit code 2, no traceback, nothing trained."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+WRONG = [
+    (["ablate"], "nothing to ablate"),
+    (["ablate", "--init", "randm"], "Did you mean random?"),
+    (["ablate", "--pretrain", "maskd"], "Did you mean masked?"),
+    (["ablate", "--model", "transfomer", "--pretrain", "masked"], "Did you mean transformer?"),
+    (["ablate", "--init", "random", "--task", "mnst"], "Did you mean mnist?"),
+    (["ablate", "--init", "random", "--preset", "quik"], "Did you mean quick?"),
+    (["ablate", "--init", "random", "--model", "transformer"], "no state space"),
+    (["ablate", "--pretrain", "causal", "--bidirectional"], "sees both sides"),
+    (["ablate", "--pretrain", "masked", "--set", "pretrain.objective.ratio=1"], "ratio"),
+    (["ablate", "--pretrain", "masked", "--set", "pretrain.objective.ratio=0"], "ratio"),
+    (["ablate", "--pretrain", "masked", "--fraction", "0.0001"], "leaves class"),
+    (["ablate", "--pretrain", "masked", "--fraction", "2"], "fraction"),
+    (["ablate", "--pretrain", "masked", "--set", "finetune.batch_size=9999"], "larger than the training split"),
+    (["ablate", "--pretrain", "masked", "--set", "finetune.epoch=9"], "Did you mean epochs?"),
+    (["ablate", "--pretrain", "masked", "--set", "epochs"], "KEY=VALUE"),
+    (["ablate", "--pretrain", "masked", "--device", "tpu"], "auto, cpu or cuda"),
+    (["ablate", "--pretrain", "masked", "--seeds", "0"], "seeds"),
+    (["train", "--set", "model.mixer.heads=4"], "no such setting"),
+    (["train", "--model", "transformer", "--set", "model.mixer.heads=7"], "heads"),
+    (["train", "--pretrain", "causal"], "--causal"),
+    (["train", "missing.toml"], "no such file"),
+    (["evaluate", "missing.pt"], "no such file"),
+    (["inspect-kernels", "missing.pt"], "no such file"),
+    (["report", "."], "no study.toml"),
+    (["list", "modles"], "Did you mean models?"),
+    (["ablat"], "ablat"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_wrong_use_is_told_in_a_line(ssmp, tmp_path, arguments, hint):
+    said = ssmp(*arguments, cwd=tmp_path)
+    assert said.returncode == 2
+    assert hint in said.stderr.replace("\n", " ")
+    assert "Traceback" not in said.stderr
+    assert said.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+class RunsCode:
+    def __reduce__(self):
+        return Path.touch, (Path("ran"),)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "inspect-kernels"])
+@pytest.mark.parametrize("kind", ["code", "truncated", "foreign", "empty", "text"])
+def test_files_that_are_no_checkpoint_are_refused_in_a_line(ssmp, study, tmp_path, command, kind):
+    good = next(study[0].glob("runs/*/ckpt.pt")).read_bytes()
+    path = tmp_path / "ckpt.pt"
+    if kind == "foreign":
+        torch.save({"state_dict": {"layer.weight": torch.zeros(3)}}, path)
+    else:
+        content = {
+            "code": pickle.dumps(RunsCode()),
+            "truncated": good[: len(good) // 2],
+            "empty": b"",
+            "text": b"hello",
+        }
+        path.write_bytes(content[kind])
+    said = ssmp(command, path, cwd=tmp_path)
+    assert said.returncode == 2
+    assert len(said.stderr.strip().splitlines()) == 1
+    assert "ckpt.pt" in said.stderr
+    assert {entry.name for entry in tmp_path.iterdir()} == {"ckpt.pt"}
