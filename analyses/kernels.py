@@ -34,7 +34,7 @@ def impulse_response(mixer: HasKernel, length: int) -> np.ndarray:
         (direction, H, L), float64.
     """
     with torch.no_grad():
-        kernel = in_float64(mixer).kernel(length).numpy()
+        kernel = in_float64(mixer).kernel(length).detach().double().numpy()
     if len(kernel) == 2:  # a mixer's own backward kernel begins at a distance of one step
         kernel[1, :, 1:] = kernel[1, :, :-1].copy()
         kernel[1, :, 0] = 0

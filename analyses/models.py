@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import xarray as xr
-from torch import nn
 
 from ssm_priors.analyses.schema import MADE_BY, STAGES, index
 from ssm_priors.checkpoints.checkpoint import Checkpoint
@@ -51,7 +50,7 @@ def subject(source: Checkpoint | Model) -> Subject:
 
 
 def origin(checkpoint: Checkpoint, stage: str) -> dict[str, Any]:
-    """Where data come from, as plain attributes: the run's configuration in brief, its fingerprint, its weights' hash."""
+    """Where data come from, as plain attributes: the run in brief, its fingerprint, its weights' hash."""
     config = checkpoint.config
     pretrain = config.pretrain and config.pretrain.objective
     return {
@@ -75,6 +74,6 @@ def both_stages(checkpoint: Checkpoint, analysis: Callable[[Model], xr.Dataset])
     return joined.assign_coords(index("stage", STAGES)).assign_attrs(origin(checkpoint, " and ".join(STAGES)))
 
 
-def in_float64(mixer: nn.Module) -> Any:
+def in_float64(mixer: Any) -> Any:
     """A float64 copy on the CPU: what is done to it leaves the model's outputs, mode, gradients and memory alone."""
     return copy.deepcopy(mixer).to("cpu", torch.float64)

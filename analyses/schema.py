@@ -1,9 +1,12 @@
 """Every dimension, variable and unit of the analyses, once; and how their data are checked, written and read.
 
-    layer   position of a block in the backbone, from 0       mode      one eigenvalue of a conjugate pair
-    channel position in d_model, from 0                       lag       distance in steps between output and input
-    direction  forward: an output reads the present and past inputs, lags 0, 1, ..; backward: the future ones, lags 1, 2, ..
-    stage   init: before the first step of training; learned: as trained          quantile   of a distribution, 0 to 1
+    layer      position of a block in the backbone, from 0
+    channel    position in d_model, from 0
+    mode       one eigenvalue of a conjugate pair
+    lag        distance in steps between an output and an input
+    direction  forward: the inputs at lags 0, 1, .. in the past; backward: those at lags 1, 2, .. in the future
+    stage      init: before the first step of training; learned: as trained
+    quantile   of a distribution, 0 to 1
 
 Complex numbers never reach a file, because NetCDF has no type for them: `x` is stored as `x_real` and `x_imag`, made by
 `split_complex` and joined again, in memory, by `join_complex`.
@@ -11,8 +14,6 @@ Complex numbers never reach a file, because NetCDF has no type for them: `x` is 
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ DIMS: dict[str, Quantity] = {
 
 VARIABLES: dict[str, Quantity] = {
     "kernel": Quantity("1", "impulse response without the skip D"),
-    "energy_lag": Quantity("steps", "lag up to which a kernel holds 90% of its energy", "lag of 90% energy"),
+    "energy_lag": Quantity("steps", "lag up to which a kernel holds 90% of its energy", "90% energy lag"),
     "eigenvalue_real": Quantity("1/unit of time", "real part of the eigenvalue of A"),
     "eigenvalue_imag": Quantity("1/unit of time", "imaginary part of the eigenvalue of A"),
     "dt": Quantity("unit of time/step", "step size"),
@@ -65,7 +66,7 @@ VARIABLES: dict[str, Quantity] = {
     "timescale": Quantity("steps", "steps in which a mode falls to 1/e"),
     "frequency": Quantity("cycles/step", "frequency arg z / 2 pi, folded into [0, 0.5]"),
     "weight": Quantity("1", "magnitude |C B| of a mode's weight"),
-    "kernels": Quantity("1", "number of kernels, channels x directions"),
+    "kernels": Quantity("1", "number of kernels, channels x directions", "kernels"),
 }
 
 
@@ -163,7 +164,7 @@ def write(dataset: xr.Dataset, path: Path, format: str = "nc") -> None:
     if format == "nc":
         atomic.write(path, lambda file: dataset.to_netcdf(file.name, engine="netcdf4"))
     else:
-        _write_zarr(dataset, path)
+        atomic.write_folder(path, lambda fresh: dataset.to_zarr(fresh, mode="w", zarr_format=2, consolidated=True))
 
 
 def require_format(format: str) -> None:
@@ -174,7 +175,9 @@ def require_format(format: str) -> None:
 
 def foreign(path: Path) -> BadConfig:
     """The error for a place that is taken by something not written here."""
-    return BadConfig(f"{path} exists and was not written by ssm-priors; it stays as it is. Move it, or choose another --out")
+    return BadConfig(
+        f"{path} exists and was not written by ssm-priors; it stays as it is. Move it, or choose another --out"
+    )
 
 
 def read(path: Path) -> xr.Dataset:
@@ -204,17 +207,3 @@ def _is_ours(path: Path) -> bool:
             return str(dataset.attrs.get("source", "")).startswith("ssm-priors ")
     except (OSError, ValueError, KeyError):
         return False
-
-
-def _write_zarr(dataset: xr.Dataset, path: Path) -> None:
-    """A whole folder beside its place, then two renames: only between them is nothing there."""
-    fresh, old = (path.with_name(f".{path.name}.{os.getpid()}.{kind}") for kind in ("tmp", "old"))
-    try:
-        dataset.to_zarr(fresh, mode="w", zarr_format=2, consolidated=True)
-        if path.exists():
-            path.rename(old)
-        fresh.rename(path)
-    finally:
-        for leftover in (fresh, old):
-            shutil.rmtree(leftover, ignore_errors=True)
-    atomic.flush_folder(path.parent)

@@ -1,6 +1,6 @@
 """The spectra of a model's state spaces: eigenvalues as they stand, and what they mean per step.
 
-    log z = dt A (or its bilinear twin)    decay rate = -ln |z|    timescale = 1 / decay rate    frequency = arg z / 2 pi
+log z = dt A (or its bilinear twin)    decay rate = -ln |z|    timescale = 1 / decay rate    frequency = arg z / 2 pi
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a layer's kernels and spectra come to: the median and the 5-95% range of each quantity, init and learned apart."""
+"""What a layer's kernels and spectra come to: median and 5-95% range of each quantity, init and learned apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ssmp inspect-kernels`: a checkpoint's kernels and spectra beside those it began with, as numbers, data and a page."""
+"""`ssmp inspect-kernels`: a checkpoint's kernels and spectra beside those it began with, as numbers, data, a page."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ssm_priors.checkpoints.container import plain
 from ssm_priors.cli.output import Output
 from ssm_priors.errors import BadConfig
 
-COLUMNS = ("layer", "kernels", "quantity", "learned", "init")
-RANGE = "Median over channels and modes (lag of 90% energy: channels and directions), 5-95% range in brackets."
+COLUMNS = ("layer", "quantity", "learned", "init")
+RANGE = "Median (5%..95%) over channels and modes; 90% energy lag: over channels and directions."
 
 
 def inspect_kernels(checkpoint: Path, *, out: Path | None, format: str, length: int | None, output: Output) -> int:
@@ -94,17 +94,19 @@ def _table(summary: xr.Dataset) -> page.Table:
 def _rows(summary: xr.Dataset) -> Iterator[tuple[str, ...]]:
     for layer in summary.layer.values:
         here = summary.sel(layer=layer)
+        count = str(int(here.kernels))
+        yield str(layer), schema.label("kernels"), count, count
         for name in (name for name in QUANTITIES if name in summary):
             learned, init = (_range(here[name].sel(stage=stage).values) for stage in ("learned", "init"))
-            yield str(layer), str(int(here.kernels)), schema.label(name), learned, init
+            yield str(layer), schema.label(name), learned, init
 
 
 def _range(values: np.ndarray) -> str:
-    """Low, median and high as people read them: 0.018 (0.0006 to 0.04)."""
+    """Low, median and high as people read them: 0.018 (0.0006..0.04)."""
     low, median, high = values
     if np.isnan(values).any():
         return "undefined"
-    return f"{_number(median, 3)} ({_number(low, 2)} to {_number(high, 2)})"
+    return f"{_number(median, 3)} ({_number(low, 2)}..{_number(high, 2)})"
 
 
 def _number(value: float, digits: int) -> str:

@@ -49,9 +49,11 @@ class Output:
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
         """A table: aligned by rich at a terminal, tab-separated in a pipe. Columns of numbers are right-aligned."""
         rows = [[str(cell) for cell in row] for row in rows]
+        if self.as_json:
+            return
         if not self.console.is_terminal:
             for row in [list(columns), *rows]:
-                self.text("\t".join(row))
+                self.console.file.write("\t".join(row) + "\n")  # not by rich, which turns tabs into spaces
             return
         table = Table(title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False)
         for index, column in enumerate(columns):

@@ -37,8 +37,7 @@ def present(study: Study, out: Path, output: Output) -> None:
     )
     _print_cells(cells, study, output)
     output.text("")
-    for effect in gaps:
-        output.text(effect.sentence)
+    _print_effects(gaps, output)
     output.text("")
     output.wrote(files)
 
@@ -47,19 +46,28 @@ def _print_cells(cells: list[CellScore], study: Study, output: Output) -> None:
     columns = ["model", "init", "pretrain"]
     columns += ["task"] if len(study.tasks) > 1 else []
     columns += ["fraction"] if len(study.fractions) > 1 else []
-    rows = []
-    for score in cells:
-        interval = score.interval
-        numbers = (
-            ["failed" if score.reason else "missing", "", str(score.seeds)]
-            if interval is None
-            else [percent(interval.estimate), f"[{percent(interval.low)}, {percent(interval.high)}]", str(score.seeds)]
-        )
-        rows.append([_coordinate(score, column) for column in columns] + numbers)
+    rows = [[_coordinate(score, column) for column in columns] + _numbers(score) for score in cells]
     output.table([*columns, "accuracy %", "95% interval", "seeds"], rows, title="Test accuracy")
     for score in cells:
         for remark in score.remarks:
             output.text(f"{score.cell.label}: {remark}")
+
+
+def _print_effects(gaps: list[Effect], output: Output) -> None:
+    """A sentence an effect; a verdict that all of them share is said once, at the end."""
+    verdicts = {effect.verdict for effect in gaps}
+    shared = len(gaps) > 1 and len(verdicts) == 1
+    for effect in gaps:
+        output.text(f"{effect.text}: {effect.numbers}" if shared else effect.sentence)
+    if shared:
+        output.text(f"All of these: {verdicts.pop()}")
+
+
+def _numbers(score: CellScore) -> list[str]:
+    if score.interval is None:
+        return ["no result", "", "0"]
+    estimate, low, high = map(percent, score.interval)
+    return [estimate, f"[{low}, {high}]", str(score.seeds)]
 
 
 def _coordinate(score: CellScore, column: str) -> str:
@@ -68,8 +76,6 @@ def _coordinate(score: CellScore, column: str) -> str:
 
 
 def _cell_document(score: CellScore) -> dict[str, Any]:
-    interval = score.interval
-    numbers = {"accuracy": None, "low": None, "high": None}
-    if interval is not None:
-        numbers = {"accuracy": interval.estimate, "low": interval.low, "high": interval.high}
+    estimate, low, high = score.interval or (None, None, None)
+    numbers = {"accuracy": estimate, "low": low, "high": high}
     return {**asdict(score.cell), **numbers, "seeds": score.seeds, "remarks": score.remarks}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +27,27 @@ def write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by UTF-8 text."""
     write(path, lambda file: file.write(text.encode()))
+
+
+def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
+    """Replace the folder `path` by what `fill` writes at the place it is given.
+
+    A folder with files in it cannot be renamed over, so the old one is moved aside first; it is put back if the new one
+    cannot take its place.
+    """
+    path = Path(path)
+    fresh, old = (path.with_name(f".{path.name}.{os.getpid()}.{state}") for state in ("tmp", "old"))
+    try:
+        fill(fresh)
+        if path.exists():
+            os.replace(path, old)
+        os.replace(fresh, path)
+    finally:
+        if old.exists() and not path.exists():
+            os.replace(old, path)
+        for left in (fresh, old):
+            shutil.rmtree(left, ignore_errors=True)
+    flush_folder(path.parent)
 
 
 def flush_folder(folder: Path) -> None:

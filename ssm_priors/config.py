@@ -163,7 +163,7 @@ def validate(cls: type[D], raw: Mapping[str, Any], path: str) -> D:
 
 
 def _unknown_keys(cls: type, raw: Mapping[str, Any], path: str) -> list[str]:
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    known = {field.name for field in fields(cls)}
     faults = [f"{_join(path, key)}: no such setting. {suggest(key, known)}".rstrip() for key in raw if key not in known]
     for name, nested in (("model", ModelConfig), ("pretrain", PhaseConfig), ("finetune", PhaseConfig)):
         if name in known and isinstance(raw.get(name), Mapping):

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
 from itertools import product
@@ -21,6 +19,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from ssm_priors import atomic
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.errors import BadCheckpoint, BadData
 from ssm_priors.studies.grid import Cell, Study
@@ -120,18 +119,8 @@ def read_run(folder: Path) -> RunResult:
 def write(dataset: xr.Dataset, out: Path) -> Path:
     """Replace `results.zarr` in `out`: written whole beside its place, then renamed; gives its path."""
     place = Path(out) / FILE
-    beside, old = (place.with_name(f".{FILE}.{os.getpid()}.{state}") for state in ("new", "old"))
-    try:
-        # Format 2: format 3 has no stable encoding of strings yet, and warns
-        dataset.to_zarr(beside, mode="w", zarr_format=2)
-        if place.exists():
-            os.replace(place, old)  # a folder with files in it cannot be renamed over
-        os.replace(beside, place)
-    finally:
-        if old.exists() and not place.exists():
-            os.replace(old, place)
-        for left in (beside, old):
-            shutil.rmtree(left, ignore_errors=True)
+    # Format 2: format 3 has no stable encoding of strings yet, and warns
+    atomic.write_folder(place, lambda fresh: dataset.to_zarr(fresh, mode="w", zarr_format=2))
     return place
 
 
@@ -215,7 +204,7 @@ def _read_test(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             prediction, target = arrays["prediction"], arrays["target"]
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
         raise BadData(f"{path}: no predictions can be read from it: {error}") from error
     if prediction.ndim != 1 or prediction.shape != target.shape or len(target) == 0:
         raise BadData(f"{path}: {prediction.shape} predictions for {target.shape} targets")

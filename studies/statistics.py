@@ -12,7 +12,8 @@ What is done about the bootstrap's known weaknesses:
 
 - few seeds make it too narrow. The seeds' weights are stretched about 1/S by sqrt(S / (S - 1)) t(S - 1) / z, the factor
   that turns a normal interval with a biased variance into Student's; only the uncertainty that comes from seeds grows.
-  Weights may then be negative, so intervals are clipped to what is possible.
+- few seeds do not show to which side they lean (one of three may be stuck). With several seeds the interval
+  reaches as far on its shorter side as on its longer one, and is clipped to what is possible.
 - an accuracy of exactly 0 or 1 has a bootstrap interval of no width: Wilson's interval over the test examples is used.
 - where fewer than about five examples tell two cells apart, a difference's interval is too narrow; nothing is done.
 
@@ -29,6 +30,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from textwrap import shorten
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -69,7 +71,7 @@ class CellScore:
     at_chance: tuple[int, ...]
     """Seeds that are done and not better than always answering the most frequent class."""
     reason: str
-    """Which runs are missing or failed, and why; empty if all are done."""
+    """Which seeds are missing or failed, and why; empty if all are done."""
 
     @property
     def done(self) -> list[float]:
@@ -130,34 +132,41 @@ class Effect:
             return f"not available: {self.reason}"
         if self.seeds < CLAIM_SEEDS:
             covers = "one seed, so the interval covers test examples only" if self.seeds == 1 else f"{self.seeds} seeds"
-            left_out = f"; {self.reason}" if self.reason else ""
+            left_out = f". {self.reason}" if self.reason else ""
             return f"no claim: {covers}; a claim needs at least {CLAIM_SEEDS} seeds{left_out}"
         if self.reason:
-            return f"no claim: {self.reason}, and the runs that are left may not speak for it"
-        if self.low <= 0 <= self.high:
+            return f"no claim: the runs that are left may not speak for all. {self.reason}"
+        if not self.is_claim:
             return "no difference shown: the interval covers zero"
-        return f"{'raises' if self.estimate > 0 else 'lowers'} {self._object}: the interval excludes zero"
+        change = f"{'raises' if self.estimate > 0 else 'lowers'} accuracy"
+        return f"{'the two gaps differ' if self.kind == 'interaction' else change}: the interval excludes zero"
 
     @property
     def is_claim(self) -> bool:
-        """Whether the verdict calls the difference real."""
-        return self.verdict.endswith("excludes zero")
+        """Whether the difference may be called real."""
+        if self.low is None or self.high is None or self.reason or self.seeds < CLAIM_SEEDS:
+            return False
+        return not self.low <= 0 <= self.high
+
+    @property
+    def points(self) -> str:
+        """'-11.3', or an empty string."""
+        return "" if self.estimate is None else points(self.estimate)
+
+    @property
+    def bounds(self) -> str:
+        """'[-13.4, -9.1]', or an empty string."""
+        return "" if self.low is None or self.high is None else f"[{points(self.low)}, {points(self.high)}]"
 
     @property
     def numbers(self) -> str:
         """'-11.3 points [-13.4, -9.1]', or an empty string."""
-        if self.estimate is None or self.low is None or self.high is None:
-            return ""
-        return f"{points(self.estimate)} points [{points(self.low)}, {points(self.high)}]"
+        return f"{self.points} points {self.bounds}" if self.available else ""
 
     @property
     def sentence(self) -> str:
         """Words, numbers and verdict."""
         return f"{self.text}: {'; '.join(part for part in (self.numbers, self.verdict) if part)}"
-
-    @property
-    def _object(self) -> str:
-        return "the gap" if self.kind == "interaction" else "accuracy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +179,15 @@ class Contrast:
     minus: tuple[Cell, ...]
 
 
-def bootstrap(correct: np.ndarray, contrast: Sequence[float] = (1.0,)) -> Interval:
+def bootstrap(correct: np.ndarray, contrast: Sequence[float] = (1.0,), resamples: int = RESAMPLES) -> Interval:
     """Estimate and 95% interval of `contrast @ accuracy`, crossed over seeds and examples.
 
     Args:
         correct: (cell, seed, example) of 0 and 1, complete.
         contrast: (cell,): (1,) is one cell's accuracy, (1, -1) a paired difference.
+        resamples: how many.
     """
-    return _over_seeds(correct, resample_examples(correct), np.asarray(contrast, dtype=float))
+    return _over_seeds(correct, resample_examples(correct, resamples), np.asarray(contrast, dtype=float))
 
 
 def resample_examples(correct: np.ndarray, resamples: int = RESAMPLES) -> np.ndarray:
@@ -283,7 +293,7 @@ class _Task:
             accuracies=tuple(accuracy.get(seed) for seed in range(self.done.shape[1])),
             examples=self.examples,
             at_chance=tuple(stuck),
-            reason=_lacking(self.results, [cell]),
+            reason=_lacking(self.results, cell),
         )
 
     def _effect(self, contrast: Contrast) -> Effect:
@@ -304,7 +314,7 @@ class _Task:
             seeds=len(seeds),
             examples=self.examples,
             available=interval is not None,
-            reason=_lacking(self.results, needed),
+            reason="; ".join(f"{cell.label}: {gap}" for cell in needed if (gap := _lacking(self.results, cell))),
         )
 
     def _interval(self, rows: list[int], seeds: np.ndarray, contrast: np.ndarray) -> Interval:
@@ -316,7 +326,8 @@ class _Task:
     def _place(self, cell: Cell) -> str:
         """Task and fraction, where the study has several."""
         task = f", {cell.task}" if self.results.sizes["task"] > 1 else ""
-        return task + ("" if cell.fraction == 1 else f", {cell.fraction:.3g} of the data")
+        is_whole = cell.fraction == 1 or self.results.sizes["fraction"] == 1
+        return task + ("" if is_whole else f", {cell.fraction:.3g} of the data")
 
 
 def _gaps(kind: Kind, cell: Cell, base: Cell, words: str, pretrains: Iterable[str]) -> Iterator[Contrast]:
@@ -326,7 +337,7 @@ def _gaps(kind: Kind, cell: Cell, base: Cell, words: str, pretrains: Iterable[st
         start = "from scratch" if pretrain == NONE else f"after {pretrain} pretraining"
         yield Contrast(kind, f"{words}, {start}", (ours,), (theirs,))
         if pretrain != NONE:
-            change = f"{words}, after {pretrain} pretraining compared with from scratch"
+            change = f"{words}, after {pretrain} pretraining minus from scratch (interaction)"
             yield Contrast("interaction", change, (ours, base), (theirs, cell))
 
 
@@ -339,6 +350,9 @@ def _over_seeds(correct: np.ndarray, accuracies: np.ndarray, contrast: np.ndarra
     replicates = (np.einsum("rcs,c->rs", accuracies, contrast) * _seed_weights(len(accuracies), seeds)).sum(axis=1)
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(replicates, [tail, 100 - tail])
+    if seeds > 1:
+        reach = max(estimate - low, high - estimate)
+        low, high = estimate - reach, estimate + reach
     least, most = contrast[contrast < 0].sum(), contrast[contrast > 0].sum()
     return Interval(estimate, float(max(low, least)), float(min(high, most)))
 
@@ -358,22 +372,17 @@ def _counts(rng: np.random.Generator, rows: int, size: int) -> np.ndarray:
     return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
 
 
-def _lacking(results: xr.Dataset, needed: Iterable[Cell]) -> str:
-    """Which of the cells' runs are not done, and why; empty if all are."""
-    faults = []
-    for cell in needed:
-        if not is_cell(results, cell):
-            faults.append(f"{cell.label} is not part of this study")
-            continue
-        runs = at(results, cell)
-        for seed, status, reason in zip(runs.seed.values, runs.status.values, runs.reason.values, strict=True):
-            if status != Status.DONE:
-                why = f" ({reason})" if reason else ""
-                faults.append(f"{cell.label}, seed {seed} {_BE[Status(status)]}{why}")
-    return "; ".join(faults)
-
-
-_BE = {Status.MISSING: "is missing", Status.FAILED: "failed", Status.NOT_A_CELL: "is not part of this study"}
+def _lacking(results: xr.Dataset, cell: Cell) -> str:
+    """Which of a cell's seeds are not done, and why; empty if all are."""
+    if not is_cell(results, cell):
+        return "not part of this study"
+    runs = at(results, cell)
+    alike: dict[str, list[str]] = {}
+    for seed, code, reason in zip(runs.seed.values, runs.status.values, runs.reason.values, strict=True):
+        if code != Status.DONE:
+            why = f" ({shorten(str(reason), 90, placeholder=' ...')})" if reason else ""
+            alike.setdefault(f"{Status(code).word}{why}", []).append(str(seed))
+    return "; ".join(f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)} {what}" for what, seeds in alike.items())
 
 
 def _count(number: int, thing: str) -> str:

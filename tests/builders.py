@@ -40,7 +40,13 @@ def masked(**phase: Any) -> dict[str, Any]:
 
 
 def model(
-    name: str = "s4d", spec: TaskSpec = CONTINUOUS, *, pooled: bool = True, outputs: int = 3, seed: int = 0, **changes: Any
+    name: str = "s4d",
+    spec: TaskSpec = CONTINUOUS,
+    *,
+    pooled: bool = True,
+    outputs: int = 3,
+    seed: int = 0,
+    **changes: Any,
 ) -> Model:
     return build(config(name, model=changes).model, spec, seed, outputs=outputs, pooled=pooled)
 

@@ -11,6 +11,7 @@ import torch
 from hypothesis import settings
 
 HERE = Path(__file__).parent
+COLLECTED = pytest.StashKey[set[str]]()
 sys.path.append(str(HERE))  # so that a test finds `strategies`, `builders` and `golden`
 
 torch.set_num_threads(1)
@@ -25,3 +26,17 @@ def golden() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the full golden arrays are not here ({folder}); the part in tests/data is tested anyway")
     return folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Remember what was collected, before -k and -m take anything away."""
+    config.stash[COLLECTED] = {item.nodeid.partition("[")[0] for item in items}
+
+
+@pytest.fixture
+def collected(request: pytest.FixtureRequest) -> set[str]:
+    """Every test that was collected, without parameters; only where the whole suite was asked for."""
+    if not any(Path(argument).resolve() in (HERE, HERE.parent) for argument in request.config.args):
+        pytest.skip("only a part of the suite was collected")
+    return request.config.stash[COLLECTED]

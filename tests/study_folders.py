@@ -64,5 +64,5 @@ def write_metrics(folder: Path, config: RunConfig, steps: int) -> None:
             loss = 2 * np.exp(-3 * step / steps) + 0.1 * rng.random()
             accuracy = f"{1 - loss / 3:.4f}" if ends else ""
             validation_loss = f"{loss:.4f}" if ends else ""
-            lines.append(f"{phase},{step},{(step - 1) // 10},{loss!r},0.001,1.0,{validation_loss},{accuracy}")
+            lines.append(f"{phase},{step},{(step - 1) // 10},{loss:.6f},0.001,1.0,{validation_loss},{accuracy}")
     atomic.write_text(folder / "metrics.csv", "\n".join(lines) + "\n")

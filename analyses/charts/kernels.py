@@ -19,6 +19,7 @@ from ssm_priors.analyses.charts.theme import (
     axis_title,
     before_and_after,
     by_layer,
+    left_out,
     log_axis,
     stage_colour,
 )
@@ -40,7 +41,8 @@ def reach(dataset: xr.Dataset) -> Figure:
     """
     starts = _bins(dataset, 1)
     rows = pd.concat(_magnitudes(values, starts, labels) for labels, values in _panels(dataset))
-    top = float(np.nanmax(rows["largest"])) or 1.0
+    top = float(rows["largest"].max())
+    top = top if top > 0 else 1.0
     scale = alt.Scale(type="log", domain=[top * FAINTEST, top * 1.2], clamp=True, nice=False)
     axis = log_axis(top * FAINTEST, top * 1.2)
 
@@ -57,10 +59,11 @@ def reach(dataset: xr.Dataset) -> Figure:
         *(part.mark_line(strokeWidth=0.8, strokeDash=[3, 2]).encode(y=y("largest")) for part in (before, after)),
         data=rows,
     ).properties(width=PANEL_WIDTH, height=180)
+    broken = left_out(~np.isfinite(dataset.kernel).all("lag"), "kernels")
     caption = (
         "Over all channels of a layer. Init: median (thick grey line), 5-95% range (grey band). Learned: median (blue "
         "line), 5-95% range (between the thin lines). Dashed: the largest of all channels. Magnitudes below "
-        f"{FAINTEST:g} of the largest are drawn on the lower edge. {_thinned(dataset, starts)}"
+        f"{FAINTEST:g} of the largest are drawn on the lower edge. {broken}{_thinned(dataset, starts)}"
     )
     return Figure("How far the kernels reach", by_layer(chart), caption)
 
@@ -93,7 +96,7 @@ def examples(dataset: xr.Dataset) -> Figure:
         column=alt.Column("pick:N", title=None, sort=list(PICKS)),
     ).resolve_scale(y="independent")
     caption = (
-        "Each layer's channels at 5, 50 and 95% of the learned lag of 90% energy, and the same channels before "
+        "Each layer's channels at 5, 50 and 95% of the learned 90% energy lag, and the same channels before "
         f"training; every panel has its own vertical scale for the kernel. {_thinned(dataset, starts)}"
     )
     return Figure("What single kernels look like", chart, caption)
@@ -114,7 +117,10 @@ def _bins(dataset: xr.Dataset, curves: int) -> np.ndarray:
 
 
 def _magnitudes(values: np.ndarray, starts: np.ndarray, labels: dict) -> pd.DataFrame:
-    low, high = bin_extremes(values, starts)
+    finite = values[np.isfinite(values).all(axis=-1)]
+    if not len(finite):
+        return pd.DataFrame(columns=["lag", "low", "median", "high", "largest", *labels], dtype=float)
+    low, high = bin_extremes(finite, starts)
     envelope = np.maximum(-low, high)  # largest |K| in the bin, channel by channel
     low, median, high, largest = np.quantile(envelope, [0.05, 0.5, 0.95, 1], axis=0)
     return _frame({"low": low, "median": median, "high": high, "largest": largest}, starts, labels)
@@ -142,7 +148,8 @@ def _lag_axis(dataset: xr.Dataset) -> alt.X:
     """Logarithmic on both sides of 0, which a logarithm alone cannot show."""
     length, two_sided = dataset.sizes["lag"], dataset.sizes["direction"] == 2
     steps = (10, 100, 1000, 10_000, 100_000) if length > 300 else (3, 10, 30, 100)
-    ticks = [tick for tick in steps if tick < length]
+    crowded = two_sided and length > 3000
+    ticks = [tick for tick in (steps[::2] if crowded else steps) if tick < length]
     ticks = [*(-tick for tick in reversed(ticks) if two_sided), 0, *ticks]
     scale = alt.Scale(type="symlog", constant=1, domain=[-length if two_sided else 0, length], nice=False)
     words = "abs(datum.value) < 1000 ? format(datum.value, 'd') : format(datum.value / 1000, 'd') + 'k'"

@@ -29,9 +29,7 @@ class Table:
     caption: str = ""
 
 
-def write(
-    path: Path, title: str, text: Sequence[str], figures: Sequence[Figure], tables: Sequence[Table] = ()
-) -> None:
+def write(path: Path, title: str, text: Sequence[str], figures: Sequence[Figure], tables: Sequence[Table] = ()) -> None:
     """Write the page atomically; all text is escaped.
 
     Args:
@@ -56,7 +54,13 @@ def render(title: str, text: Sequence[str], figures: Sequence[Figure], tables: S
     )
     drawn = [{"title": figure.title, "caption": figure.caption, "spec": _embedded(figure)} for figure in figures]
     return environment.get_template("page.html").render(
-        title=title, text=text, tables=tables, figures=drawn, generator=MADE_BY, font=FONT, vega=_vega() if drawn else ""
+        title=title,
+        text=text,
+        tables=tables,
+        figures=drawn,
+        generator=MADE_BY,
+        font=FONT,
+        vega=_vega() if drawn else "",
     )
 
 
@@ -69,7 +73,7 @@ def _embedded(figure: Figure) -> str:
 def _vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, in the version that Altair writes for."""
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    bundle: str = vl_convert.javascript_bundle(vl_version=version)
+    bundle: str = vl_convert.javascript_bundle(None, vl_version=version)  # type: ignore[arg-type]  # None is the bundle alone
     return bundle
 
 

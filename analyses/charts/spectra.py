@@ -17,6 +17,7 @@ from ssm_priors.analyses.charts.theme import (
     axis_title,
     before_and_after,
     by_layer,
+    left_out,
     log_axis,
     stage_colour,
 )
@@ -34,7 +35,8 @@ def eigenvalues(dataset: xr.Dataset) -> Figure:
     """
     most = max(4, MOST_ROWS // (dataset.sizes["stage"] * dataset.sizes["layer"]))
     rows = pd.concat(_points(dataset, str(stage), int(layer), most) for stage, layer in _panels(dataset))
-    there = int(np.prod([dataset.sizes[dim] for dim in ("stage", "layer", "channel", "mode")]))
+    finite = np.isfinite(dataset.decay_rate) & np.isfinite(dataset.frequency)
+    there = int(finite.sum())
     x = alt.Scale(type="log", nice=False, padding=6)
     base = alt.Chart().encode(
         x=alt.X("decay_rate:Q", title=axis_title("decay_rate"), scale=x, axis=_log_axis(rows["decay_rate"])),
@@ -47,7 +49,7 @@ def eigenvalues(dataset: xr.Dataset) -> Figure:
     thinned = f"All {there:,} modes are drawn." if len(rows) == there else _thinned(len(rows), there)
     caption = (
         "A point is a mode of a channel, large and grey before training, small and blue after it. To the left: longer "
-        f"memory; upwards: faster oscillation. Axes: logarithm and square root. {thinned}"
+        f"memory; upwards: faster oscillation. Axes: logarithm and square root. {left_out(~finite, 'modes')}{thinned}"
     )
     return Figure("Where the eigenvalues lie", chart, caption)
 
@@ -60,9 +62,10 @@ def memory(dataset: xr.Dataset) -> Figure:
     """
     steps = max(2, min(MOST_STEPS, MOST_ROWS // (dataset.sizes["stage"] * dataset.sizes["layer"])))
     rows = pd.concat(_cumulative(dataset, str(stage), int(layer), steps) for stage, layer in _panels(dataset))
+    length = dataset.sizes.get("lag")
     scale = alt.Scale(type="log", nice=False)
     curves = alt.Chart().encode(
-        x=alt.X("timescale:Q", title=axis_title("timescale"), scale=scale, axis=_log_axis(rows["timescale"])),
+        x=alt.X("timescale:Q", title=axis_title("timescale"), scale=scale, axis=_log_axis(rows["timescale"], length)),
         y=alt.Y("share:Q", title="share of the weight", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
         color=stage_colour(dataset.stage.values),
     )
@@ -71,20 +74,21 @@ def memory(dataset: xr.Dataset) -> Figure:
         before.mark_line(interpolate="step-after", strokeWidth=INIT_WIDTH),
         after.mark_line(interpolate="step-after", strokeWidth=LEARNED_WIDTH),
     ]
-    length = dataset.sizes.get("lag")
     if length:
         layers.append(alt.Chart().mark_rule(strokeDash=[4, 3], color=BLACK).encode(x=alt.datum(length)))
     chart = by_layer(alt.layer(*layers, data=rows).properties(width=PANEL_WIDTH, height=180))
+    broken = ~np.isfinite(dataset.timescale) | ~np.isfinite(dataset.weight).all("direction")
     ruled = f"; the dashed line marks the {length:,} lags looked at" if length else ""
     caption = (
         "Cumulative: how much of the weight |C B| of all modes, summed over directions, lies at timescales up to the "
-        f"one below{ruled}. Thinned to at most {steps} steps a curve, both ends kept."
+        f"one below{ruled}. {left_out(broken, 'modes')}Thinned to at most {steps} steps a curve, both ends kept."
     )
     return Figure("How the memory is spread", chart, caption)
 
 
-def _log_axis(values: pd.Series) -> alt.Axis:
-    return log_axis(float(values.min()), float(values.max()))
+def _log_axis(values: pd.Series, mark: int | None = None) -> alt.Axis:
+    ends = [*values.agg(["min", "max"]), *([mark] if mark else [])]
+    return log_axis(float(min(ends)), float(max(ends)))
 
 
 def _panels(dataset: xr.Dataset) -> list[tuple[str, int]]:
@@ -101,7 +105,7 @@ def _points(dataset: xr.Dataset, stage: str, layer: int, most: int) -> pd.DataFr
 def _cumulative(dataset: xr.Dataset, stage: str, layer: int, steps: int) -> pd.DataFrame:
     here = dataset[["timescale", "weight"]].sel(stage=stage, layer=layer)
     timescale = here.timescale.values.ravel()
-    weight = here.weight.sum("direction").transpose("channel", "mode").values.ravel()
+    weight = here.weight.sum("direction", skipna=False).transpose("channel", "mode").values.ravel()
     known = np.isfinite(timescale) & np.isfinite(weight)
     order = np.argsort(timescale[known], kind="stable")
     timescale, share = timescale[known][order], np.cumsum(weight[known][order])

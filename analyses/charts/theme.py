@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+import xarray as xr
 
 from ssm_priors.analyses.schema import STAGES, label
 from ssm_priors.checkpoints.container import plain
@@ -26,7 +27,13 @@ PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, YELLOW)
 STAGE_COLOURS = dict(zip(STAGES, (GREY, BLUE), strict=True))
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
-_TEXT = {"labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": "normal", "labelColor": "#333", "titleColor": "#222"}
+_TEXT = {
+    "labelFontSize": 12,
+    "titleFontSize": 13,
+    "titleFontWeight": "normal",
+    "labelColor": "#333",
+    "titleColor": "#222",
+}
 CONFIG: dict[str, Any] = {
     "font": FONT,
     "background": "white",
@@ -78,8 +85,19 @@ def before_and_after(base: alt.Chart) -> tuple[alt.Chart, alt.Chart]:
     return before, after
 
 
-def by_layer(chart: alt.LayerChart) -> alt.FacetChart:
-    """Small multiples, a panel a layer, three in a row."""
+def left_out(broken: xr.DataArray, what: str) -> str:
+    """A sentence for the caption on what is not drawn because it has no finite value; empty if that is nothing.
+
+    Args:
+        broken: True for each thing that is left out.
+        what: those things, in the plural.
+    """
+    count = int(broken.sum())
+    return f"Left out: {count:,} {what} with values that are not finite. " if count else ""
+
+
+def by_layer(chart: Any) -> alt.FacetChart:
+    """A layered chart as small multiples, a panel a layer, three in a row."""
     return chart.facet(facet=alt.Facet("layer:O", title=None, header=LAYER_HEADER), columns=3)
 
 

@@ -6,11 +6,14 @@ u = u + dropout(mixer(norm(u)));   u = u + dropout(feed_forward(norm(u)))   if e
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ssm_priors.models.padding import valid_positions
+from ssm_priors.models.protocols import HasStep
 
 
 class Backbone(nn.Module):
@@ -57,8 +60,8 @@ class Block(nn.Module):
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One position: (B, H), state -> (B, H), next state. For mixers that have a step form."""
-        full = u.new_ones(len(u), dtype=int)
-        mixed, state = self.mixer.step(self.mixer_norm(u[:, None], full)[:, 0], state)
+        full = torch.ones(len(u), dtype=torch.long, device=u.device)
+        mixed, state = cast(HasStep, self.mixer).step(self.mixer_norm(u[:, None], full)[:, 0], state)
         return self._feed_forward((u + self.dropout(mixed))[:, None], full)[:, 0], state
 
     def _feed_forward(self, u: Tensor, lengths: Tensor) -> Tensor:
@@ -83,7 +86,7 @@ class FeedForward(nn.Module):
 class LayerNorm(nn.LayerNorm):
     """Over the channels of each position; lengths do not matter."""
 
-    def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, u: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]  # lengths are part of ours
         """(B, L, H), (B,) -> (B, L, H)."""
         return super().forward(u)
 
@@ -91,7 +94,7 @@ class LayerNorm(nn.LayerNorm):
 class BatchNorm(nn.BatchNorm1d):
     """Over all valid positions of the batch: what stands in the padding enters no statistic."""
 
-    def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, u: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]  # lengths are part of ours
         """(B, L, H), (B,) -> (B, L, H), zero in the padding."""
         valid = valid_positions(lengths, u.shape[1])
         normed = u.new_zeros(u.shape)

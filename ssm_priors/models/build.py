@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
 from ssm_priors.batch import TaskSpec
 from ssm_priors.config import ModelConfig
-from ssm_priors.models.backbone import Backbone
+from ssm_priors.models.backbone import Backbone, Block
 from ssm_priors.models.embedding import Embedding
 from ssm_priors.models.heads import PooledHead, PositionHead
 from ssm_priors.registry import INITS, MIXERS
@@ -38,7 +40,7 @@ class Model(nn.Module):
     @property
     def mixers(self) -> list[nn.Module]:
         """The mixer of every layer, in order."""
-        return [block.mixer for block in self.backbone.blocks]
+        return [cast(Block, block).mixer for block in self.backbone.blocks]
 
 
 def build(config: ModelConfig, spec: TaskSpec, seed: int, *, outputs: int, pooled: bool) -> Model:

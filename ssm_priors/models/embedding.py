@@ -37,7 +37,7 @@ class Embedding(nn.Module):
             BadData: learned positions do not reach this length.
         """
         u = self.values(inputs)
-        if hidden is not None:
+        if hidden is not None and stand_in is not None:
             u = torch.where(hidden[..., None], stand_in, u)
         if self.positions is None:
             return u

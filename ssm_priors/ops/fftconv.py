@@ -42,7 +42,7 @@ class _FFTConv(torch.autograd.Function):
         return _irfft(spectrum, points, length)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         u, kernel = ctx.saved_tensors
         points, length = ctx.points, u.shape[1]
         grad_spectrum = _rfft(grad, points)

@@ -50,7 +50,7 @@ class _Vandermonde(torch.autograd.Function):
         return kernel.flatten(-2)[..., :length]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         C_real, C_imag, log_real, log_imag = ctx.saved_tensors
         (coarse_real, coarse_imag), (fine_real, fine_imag) = _tables(log_real, log_imag, ctx.length, ctx.dtype)
         Q, R = coarse_real.shape[-1], fine_real.shape[-1]

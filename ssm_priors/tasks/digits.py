@@ -16,9 +16,9 @@ SIZES = [1257, 180, 360]
 
 @TASKS.register("digits")
 class Digits:
-    """1,797 handwritten digits of 8 x 8 pixels; needs scikit-learn.
+    """1,797 real handwritten digits of 8 x 8 pixels, pixel by pixel.
 
-    Source: UCI optical recognition of handwritten digits, as shipped in scikit-learn.
+    Source: UCI optical recognition of handwritten digits, as shipped in scikit-learn, which must be installed.
     """
 
     @dataclass(frozen=True, kw_only=True, slots=True)

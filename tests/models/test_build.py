@@ -102,7 +102,7 @@ def test_learned_positions_tell_positions_apart_and_say_where_they_end():
     network = model(positions="learned")
     u = network.embedding(torch.ones(1, 5, 1))
     assert not torch.equal(u[0, 0], u[0, 1])
-    with pytest.raises(BadData, match="65 positions.*64"):
+    with pytest.raises(BadData, match=r"65 positions.*64"):
         network(torch.ones(1, 65, 1), torch.tensor([65]))
 
 

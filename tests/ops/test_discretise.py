@@ -11,7 +11,9 @@ from ssm_priors.priors import discretise as priors
 
 
 def both(rule: str, A: np.ndarray, dt: np.ndarray) -> tuple[tuple, tuple]:
-    a, b, c, d = (part.numpy() for part in DISCRETISATIONS[rule](*map(torch.from_numpy, (A.real.copy(), A.imag.copy(), dt))))
+    a, b, c, d = (
+        part.numpy() for part in DISCRETISATIONS[rule](*map(torch.from_numpy, (A.real.copy(), A.imag.copy(), dt)))
+    )
     return (a + 1j * b, c + 1j * d), priors.DISCRETISATIONS[rule](A, dt)
 
 

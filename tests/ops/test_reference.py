@@ -46,7 +46,9 @@ def test_the_recurrence_is_the_convolution_with_its_kernel_in_both_directions():
     log_z = torch.complex(-normal(3, 4, seed=3).abs(), normal(3, 4, seed=4))
     both = reference.recurrence(u, C[0], log_z) + reference.recurrence(u, C[1], log_z, reverse=True)
     # the reversed recurrence gives at t the state after reading t + 1 .. end: lag 0 of its kernel meets u[t + 1]
-    torch.testing.assert_close(both, reference.convolution(u, reference.vandermonde(C, log_z, 30)), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(
+        both, reference.convolution(u, reference.vandermonde(C, log_z, 30)), rtol=1e-11, atol=1e-11
+    )
 
 
 @pytest.mark.parametrize("causal", [True, False])

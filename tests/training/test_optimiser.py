@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from builders import config, model
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssm_priors.registry import MIXERS
+from ssm_priors.training.optimiser import adamw, parameter_groups, rate_factor, set_rate
+
+SETTINGS = config(finetune={"learning_rate": 0.1, "weight_decay": 0.1, "ssm_learning_rate": 0.05}).finetune
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_with_zero_gradients_only_matrices_move_and_by_the_decay_alone(name):
+    network = model(name, layers=2, norm="batch", expand=1)
+    before = {key: parameter.detach().clone() for key, parameter in network.named_parameters()}
+    optimiser = adamw(network, SETTINGS)
+    set_rate(optimiser, 0, 1, 0.0)
+    for parameter in network.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    still = ("bias", "norm.weight", "log_dt", "log_A_real", "A_imag", ".D")
+    moved = 0
+    for key, parameter in network.named_parameters():
+        if key.endswith(still):
+            assert torch.equal(parameter, before[key]), key
+        else:
+            torch.testing.assert_close(parameter.detach(), before[key] * 0.99, rtol=1e-6, atol=0)
+            moved += 1
+    assert moved >= 4
+
+
+def test_ssm_parameters_train_at_their_own_rate_and_stand_still_at_zero():
+    for rate, still in ((0.05, False), (0.0, True)):
+        network = model(layers=1)
+        before = network.mixers[0].A_imag.detach().clone()
+        optimiser = adamw(network, config(finetune={"ssm_learning_rate": rate}).finetune)
+        set_rate(optimiser, 0, 1, 0.0)
+        for parameter in network.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimiser.step()
+        moved = (network.mixers[0].A_imag.detach() - before).abs()
+        assert (moved.max() == 0) if still else moved.allclose(torch.tensor(rate), atol=1e-5)
+
+
+def test_the_groups_are_named_counted_and_have_their_settings():
+    groups = {group["name"]: group for group in parameter_groups(model(layers=3), SETTINGS)}
+    assert {name: (group["peak_lr"], group["weight_decay"]) for name, group in groups.items()} == {
+        "ssm": (0.05, 0.0),
+        "vectors": (0.1, 0.0),
+        "matrices": (0.1, 0.1),
+    }
+    assert len(groups["ssm"]["params"]) == 3 * 3
+
+
+def test_a_model_without_a_state_space_has_no_such_group():
+    assert [group["name"] for group in parameter_groups(model("transformer"), SETTINGS)] == ["vectors", "matrices"]
+
+
+# -- the rate's course
+
+
+def test_the_corners_of_warm_up_and_cosine():
+    factors = [rate_factor(step, 1000, 100) for step in range(1000)]
+    assert factors[0] == 0.01
+    assert factors[99] == 1
+    assert factors[100] == 1
+    assert factors[550] == pytest.approx(0.5)
+    assert 0 < factors[999] < 1e-5
+    assert rate_factor(1000, 1000, 100) == pytest.approx(0, abs=1e-15)
+    assert all(factor > 1e-5 for factor in factors[:-3])
+
+
+@given(steps=st.integers(1, 400), warmup=st.floats(0, 0.99))
+def test_the_rate_is_continuous_positive_and_has_one_top_for_any_course(steps, warmup):
+    optimiser = torch.optim.SGD([{"params": [torch.zeros(1)], "peak_lr": 2.0}], lr=0.0)
+    rates = []
+    for step in range(steps):
+        set_rate(optimiser, step, steps, warmup)
+        rates.append(optimiser.param_groups[0]["lr"])
+    top = rates.index(max(rates))
+    assert max(rates) == pytest.approx(2.0)
+    assert all(rate > 0 for rate in rates)
+    assert rates[:top] == sorted(rates[:top])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    ramp = max(round(warmup * steps), 1)
+    largest = 2 * max(1 / ramp, 1.6 / max(steps - round(warmup * steps), 1)) + 1e-9
+    assert all(abs(b - a) <= largest for a, b in pairwise(rates))
+
+
+def test_no_warm_up_begins_at_the_top():
+    assert rate_factor(0, 10, 0) == 1
+    assert rate_factor(0, 1, 1) == 1
