@@ -19,7 +19,7 @@ def report(folder: Path, output: Output) -> int:
     path = folder / "study.toml"
     if not path.is_file():
         raise BadData(f"{folder} holds no study.toml; a folder written by ssmp ablate was expected")
-    present(Study.from_toml(path.read_text(encoding="utf-8")), folder, output)
+    present(Study.read(path), folder, output)
     return 0
 
 

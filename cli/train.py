@@ -13,7 +13,6 @@ from ssm_priors import presets
 from ssm_priors.cli.evaluate import describe
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
-from ssm_priors.errors import BadConfig
 from ssm_priors.training.loop import StepReport
 from ssm_priors.training.run import CHECKPOINT, preflight, run
 
@@ -30,9 +29,7 @@ def compose(
     if path is None:
         raw = presets.compose(preset, model=model, task=task, pretrain=pretrain, init=init, changes=changes)
         return RunConfig.from_dict(raw)
-    if not path.is_file():
-        raise BadConfig(f"{path}: no such file; a run.toml was expected")
-    return RunConfig.from_toml(path.read_text(encoding="utf-8"))
+    return RunConfig.read(path)
 
 
 def train(

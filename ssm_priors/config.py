@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import tomli_w
 from annotated_types import Ge, Gt, Interval
@@ -102,14 +104,22 @@ class RunConfig:
             UnknownName: a task, model or objective that does not exist.
             BadConfig: an unknown key, a wrong type or value, or a combination that cannot work.
         """
-        raw = {key: dict(value) if isinstance(value, Mapping) else value for key, value in raw.items()}
-        _require_tables(raw, ("task", "model", "finetune"))
-        raw["task"] = _part(TASKS, raw["task"], "task")
-        _require_tables(raw["model"], ("mixer",), "model")
-        raw["model"]["mixer"] = _part(MIXERS, raw["model"]["mixer"], "model.mixer")
-        for phase in ("pretrain", "finetune"):
-            if raw.get(phase, {}).get("objective") is not None:
-                raw[phase]["objective"] = _part(OBJECTIVES, raw[phase]["objective"], f"{phase}.objective")
+        raw = _table(raw, "the configuration")
+        tables: dict[str, Callable[[Any], Any]] = {
+            "task": lambda table: _part(TASKS, table, "task"),
+            "model": _model,
+            "pretrain": lambda table: _phase(table, "pretrain"),
+            "finetune": lambda table: _phase(table, "finetune"),
+        }
+        faults = _unknown_keys(cls, raw, "") + _wrong_scalars(cls, raw, "")
+        for name, resolve in tables.items():
+            if name in raw or name != "pretrain":
+                try:
+                    raw[name] = resolve(raw.get(name))
+                except BadConfig as fault:
+                    faults.append(str(fault))
+        if faults:
+            raise BadConfig("\n".join(faults))
         config = validate(cls, raw, "")
         _refuse_impossible(config)
         return config
@@ -118,6 +128,11 @@ class RunConfig:
     def from_toml(cls, text: str) -> RunConfig:
         """Read what `to_toml` wrote, or a person did."""
         return cls.from_dict(parse_toml(text))
+
+    @classmethod
+    def read(cls, path: Path) -> RunConfig:
+        """The configuration in a file; raises BadConfig where it cannot be read."""
+        return cls.from_dict(read_toml(path))
 
     def to_dict(self) -> dict[str, Any]:
         """Nested plain values, every default filled in; what is absent (None) is left out."""
@@ -147,13 +162,23 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise BadConfig(f"not valid TOML: {error}") from error
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a mapping; raises BadConfig naming the file, and the line where there is one."""
+    if not path.is_file():
+        raise BadConfig(f"{path}: no such file; a TOML file was expected")
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, BadConfig) as error:
+        raise BadConfig(f"{path}: {error}") from error
+
+
 def validate(cls: type[D], raw: Mapping[str, Any], path: str) -> D:
-    """`cls(**raw)` for a dataclass, with every key, type and range checked.
+    """`cls(**raw)` for a dataclass, with every key, type and range checked; nothing is converted but 1 to 1.0.
 
     Raises:
         BadConfig: one line a fault, each with the path of its key.
     """
-    faults = list(_unknown_keys(cls, raw, path))
+    faults = _unknown_keys(cls, raw, path) or _wrong_scalars(cls, raw, path)
     if not faults:
         try:
             return TypeAdapter(cls).validate_python(raw)
@@ -162,13 +187,30 @@ def validate(cls: type[D], raw: Mapping[str, Any], path: str) -> D:
     raise BadConfig("\n".join(faults))
 
 
+SCALARS: dict[type, tuple[str, Callable[[Any], bool]]] = {
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    float: (
+        "a finite number",
+        lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
+    ),
+    str: ("text", lambda value: isinstance(value, str)),
+}
+"""What a setting of each type takes. Stricter than pydantic, which reads "no" as False and "7" as 7."""
+
+
 def _unknown_keys(cls: type, raw: Mapping[str, Any], path: str) -> list[str]:
     known = {field.name for field in fields(cls)}
-    faults = [f"{_join(path, key)}: no such setting. {suggest(key, known)}".rstrip() for key in raw if key not in known]
-    for name, nested in (("model", ModelConfig), ("pretrain", PhaseConfig), ("finetune", PhaseConfig)):
-        if name in known and isinstance(raw.get(name), Mapping):
-            faults += _unknown_keys(nested, raw[name], _join(path, name))
-    return faults
+    return [f"{_join(path, key)}: no such setting. {suggest(key, known)}".rstrip() for key in raw if key not in known]
+
+
+def _wrong_scalars(cls: type, raw: Mapping[str, Any], path: str) -> list[str]:
+    types = {key: hint for key, hint in get_type_hints(cls).items() if key in raw and hint in SCALARS}
+    return [
+        f"{_join(path, key)}: {raw[key]!r} was given; {SCALARS[hint][0]} was expected"
+        for key, hint in types.items()
+        if not SCALARS[hint][1](raw[key])
+    ]
 
 
 def _fault(path: str, detail: Any) -> str:
@@ -180,26 +222,40 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _require_tables(raw: Mapping[str, Any], names: tuple[str, ...], path: str = "") -> None:
-    for name in names:
-        if not isinstance(raw.get(name), Mapping):
-            raise BadConfig(f"{_join(path, name)}: a table was expected, {raw.get(name)!r} was given")
+def _table(raw: Any, path: str) -> dict[str, Any]:
+    if not isinstance(raw, Mapping) or not all(isinstance(key, str) for key in raw):
+        raise BadConfig(f"{path}: a table was expected, {raw!r} was given")
+    return dict(raw)
 
 
-def _part(registry: Registry, table: Mapping[str, Any], path: str) -> Part:
-    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
-        raise BadConfig(f"{path}: a table with a name was expected, {table!r} was given")
-    options = {key: value for key, value in table.items() if key != "name"}
-    return Part(name=table["name"], options=validate(registry[table["name"]].Config, options, path))
+def _part(registry: Registry, raw: Any, path: str) -> Part:
+    options = _table(raw, path)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise BadConfig(f"{path}.name: the name of a {registry.kind} was expected, {name!r} was given")
+    return Part(name=name, options=validate(registry[name].Config, options, path))
+
+
+def _model(raw: Any) -> ModelConfig:
+    model = _table(raw, "model")
+    mixer = _part(MIXERS, model.get("mixer"), "model.mixer")
+    return validate(ModelConfig, model | {"mixer": mixer}, "model")
+
+
+def _phase(raw: Any, path: str) -> PhaseConfig:
+    phase = _table(raw, path)
+    if "objective" in phase:
+        phase["objective"] = _part(OBJECTIVES, phase["objective"], f"{path}.objective")
+    return validate(PhaseConfig, phase, path)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Part):
-        return {"name": value.name, **asdict(value.options)}
+        return {"name": value.name, **_plain(value.options)}
     if is_dataclass(value):
         plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
         return {key: item for key, item in plain.items() if item is not None}
-    return value
+    return value + 0.0 if isinstance(value, float) else value  # -0.0 equals 0.0 and must not hash apart
 
 
 def _refuse_impossible(config: RunConfig) -> None:

@@ -7,6 +7,7 @@ two cells of a study with the same seed see the same data order, the same subset
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def derive(seed: int, *names: str | int) -> int:
     """A 63-bit seed for the stream called `names` of the run seeded with `seed`."""
-    text = "/".join(str(part) for part in (seed, *names))
+    text = json.dumps((seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 

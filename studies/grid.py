@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
 from annotated_types import Ge, Interval, MinLen
 
 from ssm_priors import presets
-from ssm_priors.config import RunConfig, fingerprint, parse_toml, validate
+from ssm_priors.config import RunConfig, fingerprint, parse_toml, read_toml, validate
 from ssm_priors.errors import BadConfig
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS
 
@@ -92,6 +93,11 @@ class Study:
         """The study as TOML text."""
         return tomli_w.dumps(asdict(self))
 
+    @classmethod
+    def read(cls, path: Path) -> Study:
+        """The study in a file; raises BadConfig where it cannot be read."""
+        return cls.from_dict(read_toml(path))
+
     @property
     def fingerprint(self) -> str:
         """12 hex digits that name the study."""
@@ -109,20 +115,41 @@ class Study:
         ]
 
     def config(self, cell: Cell, seed: int) -> RunConfig:
-        """The configuration of one run; the same seed means the same data order, subset and masks in every cell."""
+        """The configuration of one run; the same seed means the same data order, subset and masks in every cell.
+
+        Raises:
+            BadConfig: it cannot work, or `changes` set what an axis sets, so that the cell's name would not be true.
+        """
         raw = presets.compose(
             cell.budget,
             model=cell.model,
             task=cell.task,
             pretrain=cell.pretrain,
             init=None if cell.init == NONE else cell.init,
-            changes=presets.merge(self.changes, {"fraction": cell.fraction, "seed": seed}),
+            changes=presets.merge({"fraction": cell.fraction, "seed": seed}, self.changes),
         )
-        return RunConfig.from_dict(raw)
+        config = RunConfig.from_dict(raw)
+        if (cell, seed) != (self._cell_of(config), config.seed):
+            raise BadConfig(
+                f"the changed settings turn the cell '{cell.label}' into another; model, init, pretrain, task, "
+                "fraction and seeds have options of their own"
+            )
+        return config
 
     def runs(self) -> list[tuple[Cell, int, RunConfig]]:
         """Every run of the grid: its cell, its seed, its configuration."""
         return [(cell, seed, self.config(cell, seed)) for seed in range(self.seeds) for cell in self.cells()]
+
+    def _cell_of(self, config: RunConfig) -> Cell:
+        mixer, objective = config.model.mixer, config.pretrain and config.pretrain.objective
+        return Cell(
+            mixer.name,
+            getattr(mixer.options, "init", NONE),
+            objective.name if objective else NONE,
+            config.task.name,
+            config.fraction,
+            self.preset,
+        )
 
     def _inits(self, model: str) -> list[str]:
         own = baseline_init(model)

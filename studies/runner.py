@@ -118,7 +118,7 @@ def _claimed(study: Study, out: Path) -> Iterator[None]:
 
 def _refuse_other(study: Study, path: Path) -> None:
     """A folder's study may be run again or extended (more seeds, more values), never replaced by another."""
-    before = Study.from_toml(path.read_text(encoding="utf-8"))
+    before = Study.read(path)
     lost = {config.fingerprint for *_, config in before.runs()} - {config.fingerprint for *_, config in study.runs()}
     if lost:
         raise BadConfig(

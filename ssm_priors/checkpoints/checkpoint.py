@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import Tensor
 from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints import container
 from ssm_priors.config import RunConfig, validate
-from ssm_priors.errors import BadCheckpoint, BadConfig
+from ssm_priors.errors import BadCheckpoint, SsmPriorsError
 from ssm_priors.models.build import Model, build
 
 KIND = "checkpoint"
@@ -48,8 +47,9 @@ class Checkpoint:
             return cls(config=config, spec=spec, phase=str(record.pop("phase")), tensors=tensors, record=record)
         except KeyError as missing:
             raise BadCheckpoint(f"{path}: its record lacks {missing}") from missing
-        except BadConfig as error:
-            raise BadCheckpoint(f"{path}: its configuration is not valid: {error}") from error
+        except (SsmPriorsError, TypeError) as error:
+            reason = str(error).replace("\n", "; ")
+            raise BadCheckpoint(f"{path}: its configuration is not valid: {reason}") from error
 
     def write(self, path: Path) -> None:
         """Write atomically."""
@@ -69,23 +69,13 @@ class Checkpoint:
         outputs = self.tensors["head.output.bias"].shape[0] if "head.output.bias" in self.tensors else self.spec.classes
         try:
             return build(self.config.model, self.spec, self.config.seed, outputs=outputs, pooled=pooled).eval()
-        except BadConfig as error:
+        except SsmPriorsError as error:
             raise BadCheckpoint(f"its configuration builds no model: {error}") from error
 
     @property
     def digest(self) -> str:
         """SHA-256 of all tensors' names, types, shapes and bytes: equal digests are equal weights."""
-        return digest(self.tensors)
-
-
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of tensors' names, types, shapes and bytes, in the order of their names."""
-    total = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return total.hexdigest()
+        return container.digest(self.tensors)
 
 
 def load_exactly(module: torch.nn.Module, tensors: Mapping[str, Tensor], fresh: str = "") -> int:

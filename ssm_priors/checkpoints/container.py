@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -24,12 +26,12 @@ VERSION = 1
 
 def write(path: Path, kind: str, record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write atomically. Tensors are cloned, so that a view does not carry its whole storage along."""
+    own = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     content = {
         "format": f"ssm-priors {kind} {VERSION}",
         "record": json.dumps(plain(record), sort_keys=True, allow_nan=False),
-        "tensors": {
-            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
-        },
+        "sha256": digest(own),
+        "tensors": own,
     }
     atomic.write(path, lambda file: torch.save(content, file))
 
@@ -44,7 +46,9 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
     if not path.is_file():
         raise BadCheckpoint(f"{path}: no such file")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's advice about a file that is refused below anyway
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile or damaged file can fail in any way; each is the file's fault
         raise BadCheckpoint(f"{path}: {_reason(path, error)}") from error
     tag = content.get("format") if isinstance(content, dict) else None
@@ -52,10 +56,38 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
         raise BadCheckpoint(f"{path}: not an ssm-priors file; it holds {_describe(content)}")
     if tag != f"ssm-priors {kind} {VERSION}":
         raise BadCheckpoint(f"{path}: holds '{tag}', 'ssm-priors {kind} {VERSION}' was expected")
+    return _record(path, content.get("record")), _tensors(path, content.get("tensors"), content.get("sha256"))
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors' names, types, shapes and bytes, in the order of their names."""
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def _record(path: Path, text: Any) -> dict[str, Any]:
     try:
-        return json.loads(content["record"]), dict(content["tensors"])
-    except (KeyError, TypeError, ValueError) as error:
+        record = json.loads(text)
+    except (TypeError, ValueError) as error:
         raise BadCheckpoint(f"{path}: its record does not parse: {error}") from error
+    if not isinstance(record, dict):
+        raise BadCheckpoint(f"{path}: its record is no table")
+    return record
+
+
+def _tensors(path: Path, tensors: Any, sha256: Any) -> dict[str, Tensor]:
+    is_state_dict = isinstance(tensors, dict) and all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
+    )
+    if not is_state_dict:
+        raise BadCheckpoint(f"{path}: its tensors are not a table of names and tensors")
+    if digest(tensors) != sha256:
+        raise BadCheckpoint(f"{path}: damaged: its tensors are not those that were written")
+    return tensors
 
 
 def plain(value: Any) -> Any:
@@ -78,7 +110,7 @@ def plain(value: Any) -> Any:
 def _reason(path: Path, error: Exception) -> str:
     if path.stat().st_size == 0:
         return "the file is empty"
-    if "weights_only" in str(error) or "Weights only" in str(error):
+    if "unsupported global" in str(error).lower():
         return "it holds more than plain tensors and could run code when opened; refused"
     return "damaged, cut short, or not a checkpoint at all"
 

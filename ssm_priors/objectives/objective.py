@@ -62,5 +62,5 @@ def reconstruction_score(answers: Tensor, problem: Problem) -> tuple[Tensor, int
     if targets.is_floating_point():
         total = (answers - targets).abs().mean(-1).sum()
     else:
-        total = F.cross_entropy(answers, targets, reduction="sum")
+        total = F.cross_entropy(answers, targets.long(), reduction="sum")
     return total, len(targets)

@@ -15,6 +15,8 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
+from ssm_priors.ops.precision import without_autocast
+
 
 def fftconv(u: Tensor, kernel: Tensor) -> Tensor:
     """Convolve every channel with its own kernel.
@@ -26,13 +28,13 @@ def fftconv(u: Tensor, kernel: Tensor) -> Tensor:
     Returns:
         (B, L, H), in the kernel's dtype.
     """
-    with torch.autocast(u.device.type, enabled=False):
-        y: Tensor = _FFTConv.apply(u.to(kernel.dtype), kernel)
+    y: Tensor = _FFTConv.apply(u.to(kernel.dtype), kernel)
     return y
 
 
 class _FFTConv(torch.autograd.Function):
     @staticmethod
+    @without_autocast
     def forward(ctx: Any, u: Tensor, kernel: Tensor) -> Tensor:
         length = u.shape[1]
         points = next_fast_len(2 * length - 1, real=True)
@@ -42,6 +44,7 @@ class _FFTConv(torch.autograd.Function):
         return _irfft(spectrum, points, length)
 
     @staticmethod
+    @without_autocast
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         u, kernel = ctx.saved_tensors
         points, length = ctx.points, u.shape[1]

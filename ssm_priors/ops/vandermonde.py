@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ssm_priors.ops.precision import without_autocast
+
 
 def vandermonde(
     C_real: Tensor, C_imag: Tensor, log_z_real: Tensor, log_z_imag: Tensor, length: int, dtype: torch.dtype
@@ -37,6 +39,7 @@ def vandermonde(
 
 class _Vandermonde(torch.autograd.Function):
     @staticmethod
+    @without_autocast
     def forward(
         ctx: Any, C_real: Tensor, C_imag: Tensor, log_real: Tensor, log_imag: Tensor, length: int, dtype: torch.dtype
     ) -> Tensor:
@@ -50,6 +53,7 @@ class _Vandermonde(torch.autograd.Function):
         return kernel.flatten(-2)[..., :length]
 
     @staticmethod
+    @without_autocast
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         C_real, C_imag, log_real, log_imag = ctx.saved_tensors
         (coarse_real, coarse_imag), (fine_real, fine_imag) = _tables(log_real, log_imag, ctx.length, ctx.dtype)

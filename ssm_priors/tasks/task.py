@@ -121,7 +121,7 @@ def fraction_of(split: Split, fraction: float, classes: int, seed: int) -> Split
         if count == 0:
             raise BadConfig(
                 f"fraction {fraction} of {len(rows)} training examples leaves class {label} without one; "
-                f"the least that works is {0.5 / max(len(rows), 1):.2g}"
+                f"{1 / max(len(rows), 1):.2g} keeps at least one"
             )
         kept.append(numpy_stream(seed, "subset", label).permutation(rows)[:count])
     chosen = torch.from_numpy(np.sort(np.concatenate(kept)))

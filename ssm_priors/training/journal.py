@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ssm_priors.checkpoints import container
 from ssm_priors.checkpoints.checkpoint import load_exactly
+from ssm_priors.errors import BadData
 from ssm_priors.models.build import Model
 
 COLUMNS = ("phase", "step", "epoch", "loss", "learning_rate", "gradient_norm", "validation_loss", "validation_accuracy")
@@ -74,8 +75,11 @@ class Journal:
         return Saved(progress, tensors, record["metrics_bytes"], record["threads"])
 
     def open(self, keep_bytes: int) -> None:
-        """Open the metrics file for appending, cut to its first `keep_bytes` bytes."""
-        self._metrics = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="")  # noqa: SIM115 (closed by `close`)
+        """Open the metrics file for appending, cut to its first `keep_bytes` bytes; raises BadData if it has fewer."""
+        path = self.folder / "metrics.csv"
+        if keep_bytes and (not path.exists() or path.stat().st_size < keep_bytes):
+            raise BadData(f"{path} lacks rows that state.pt counts on; remove state.pt to begin this run again")
+        self._metrics = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115 (closed by `close`)
         self._metrics.truncate(keep_bytes)
         if keep_bytes == 0:
             self._metrics.write(",".join(COLUMNS) + "\n")

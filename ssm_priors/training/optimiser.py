@@ -41,7 +41,7 @@ def parameter_groups(model: nn.Module, phase: PhaseConfig) -> list[dict]:
 
 def adamw(model: nn.Module, phase: PhaseConfig) -> torch.optim.AdamW:
     """The optimiser of one phase, fresh."""
-    return torch.optim.AdamW(parameter_groups(model, phase))
+    return torch.optim.AdamW(parameter_groups(model, phase), fused=True)
 
 
 def set_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, warmup: float) -> None:

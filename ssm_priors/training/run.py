@@ -65,9 +65,10 @@ def run(
     where = pick_device(device)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
+        _claim(folder, config)
         journal = Journal(folder, save_every)
         if not (folder / CHECKPOINT).exists():
-            _claim(folder, config)
+            atomic.remove_leftovers(folder)
             saved = journal.read()
             with _deterministic(saved.threads if saved else threads):
                 _train_and_test(config, folder, where, journal, saved, watch)
@@ -191,9 +192,10 @@ def _write_test(path: Path, tested: Evaluation) -> None:
 def _claim(folder: Path, config: RunConfig) -> None:
     """Write `run.toml`, or refuse a folder that belongs to another configuration."""
     path = folder / "run.toml"
-    if path.exists() and RunConfig.from_toml(path.read_text(encoding="utf-8")) != config:
+    if not path.exists():
+        atomic.write_text(path, config.to_toml())
+    elif RunConfig.read(path) != config:
         raise BadConfig(f"{folder} holds a run with another configuration; choose another folder")
-    atomic.write_text(path, config.to_toml())
 
 
 @contextmanager

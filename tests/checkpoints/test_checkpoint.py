@@ -16,7 +16,8 @@ from builders import CONTINUOUS, config, masked, model, normal
 import ssm_priors
 from ssm_priors import atomic
 from ssm_priors.checkpoints import container
-from ssm_priors.checkpoints.checkpoint import Checkpoint, digest, load_exactly
+from ssm_priors.checkpoints.checkpoint import Checkpoint, load_exactly
+from ssm_priors.checkpoints.container import digest
 from ssm_priors.errors import BadCheckpoint, SsmPriorsError
 from ssm_priors.registry import MIXERS
 
@@ -221,6 +222,12 @@ def good_record() -> dict:
     return {"config": config().to_dict(), "spec": spec, "phase": "finetune"}
 
 
+def save(record: str, path: Path) -> None:
+    tensors = model().state_dict()
+    content = {"format": "ssm-priors checkpoint 1", "record": record, "tensors": tensors, "sha256": digest(tensors)}
+    torch.save(content, path)
+
+
 def with_change(name: str, value: object) -> str:
     return json.dumps(good_record() | {name: value})
 
@@ -248,8 +255,7 @@ def without(name: str) -> str:
     ],
 )
 def test_a_record_that_does_not_hold_together_is_refused(record, tmp_path):
-    content = {"format": "ssm-priors checkpoint 1", "record": record, "tensors": model().state_dict()}
-    torch.save(content, tmp_path / "ckpt.pt")
+    save(record, tmp_path / "ckpt.pt")
     refused(tmp_path / "ckpt.pt")
 
 
@@ -270,8 +276,7 @@ def test_tensors_that_are_none_are_refused(tensors, tmp_path):
 def test_a_part_that_is_not_installed_is_named(change, tmp_path):
     record = good_record()
     record["config"]["model"] |= change
-    content = {"format": "ssm-priors checkpoint 1", "record": json.dumps(record), "tensors": model().state_dict()}
-    torch.save(content, tmp_path / "ckpt.pt")
+    save(json.dumps(record), tmp_path / "ckpt.pt")
     with pytest.raises(SsmPriorsError, match="not-installed"):
         Checkpoint.read(tmp_path / "ckpt.pt").model()
 

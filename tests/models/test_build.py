@@ -4,7 +4,7 @@ import pytest
 import torch
 from builders import CONTINUOUS, TOKENS, config, model, normal
 
-from ssm_priors.checkpoints.checkpoint import digest
+from ssm_priors.checkpoints.container import digest
 from ssm_priors.errors import BadConfig, BadData, UnknownName
 from ssm_priors.models.backbone import BatchNorm
 from ssm_priors.models.build import build, fresh_head

@@ -8,6 +8,7 @@ Source: Gu, Gupta, Goel, Re 2022, arXiv 2206.11893.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -116,6 +117,15 @@ class S4D(nn.Module):
         state = (z * state + u.unsqueeze(-1)).to(state.dtype)
         y = 2 * (torch.view_as_complex(weight[0].contiguous()) * state).sum(-1).real
         return self._read_out(y.to(u.dtype) + self.D * u), state
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> S4D:
+        """`.half()` and `.bfloat16()` leave A and dt in float32: rounded, they would be another state space."""
+        before = [parameter.detach().clone() for parameter in self.ssm_parameters()]
+        super()._apply(fn, recurse)
+        for parameter, kept in zip(self.ssm_parameters(), before, strict=True):
+            if parameter.dtype in (torch.float16, torch.bfloat16):
+                parameter.data = kept.to(parameter.device)
+        return self
 
     def ssm_parameters(self) -> list[nn.Parameter]:
         """A and dt."""

@@ -13,6 +13,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from ssm_priors.errors import BadConfig
+from ssm_priors.models.padding import silence_padding
 from ssm_priors.ops.attention import attention, rotate
 from ssm_priors.registry import MIXERS
 
@@ -46,6 +47,7 @@ class Transformer(nn.Module):
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
+        u = silence_padding(u, lengths)  # a padded value of NaN would reach every output through a weight of 0
         q, k, v = self.input(u).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each (B, heads, L, d)
         if self.rotary:
             q, k = rotate(q), rotate(k)
