@@ -12,7 +12,6 @@ from ssm_priors.errors import BadData
 from ssm_priors.models.build import Model
 from ssm_priors.tasks.task import Split
 
-
 FACTOR = 4
 
 
