@@ -153,7 +153,7 @@ def _lag_axis(dataset: xr.Dataset) -> alt.X:
     ticks = [*(-tick for tick in reversed(ticks) if two_sided), 0, *ticks]
     scale = alt.Scale(type="symlog", constant=1, domain=[-length if two_sided else 0, length], nice=False)
     words = "abs(datum.value) < 1000 ? format(datum.value, 'd') : format(datum.value / 1000, 'd') + 'k'"
-    axis = alt.Axis(values=ticks, labelExpr=words, labelOverlap=False)
+    axis = alt.Axis(values=ticks, labelExpr=words, labelOverlap="greedy")
     return alt.X("lag:Q", scale=scale, title=SIGNED_LAG if two_sided else axis_title("lag"), axis=axis)
 
 
