@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor
 
 from ssm_priors.config import PhaseConfig
@@ -41,6 +40,10 @@ class StepReport:
     examples: int
     """Seen in this phase so far, repeats counted."""
 
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from lightning_fabric.wrappers import _FabricModule
 
 Watch = Callable[[StepReport], None]
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from ssm_priors import atomic
@@ -79,6 +78,8 @@ def run(
 def _train_and_test(
     config: RunConfig, folder: Path, device: torch.device, journal: Journal, saved: Saved | None, watch: Watch
 ) -> None:
+    from lightning_fabric import Fabric  # 2 s that refusing a wrong configuration must not cost
+
     task = prepare(config)
     fabric = Fabric(accelerator=device.type, devices=1, precision=config.precision)
     origin = provenance(device=device, data_sha256=task.sha256)

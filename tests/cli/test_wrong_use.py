@@ -24,6 +24,9 @@ WRONG = [
     (["ablate", "--pretrain", "masked", "--set", "finetune.batch_size=9999"], "larger than the training split"),
     (["ablate", "--pretrain", "masked", "--set", "finetune.epoch=9"], "Did you mean epochs?"),
     (["ablate", "--pretrain", "masked", "--set", "epochs"], "KEY=VALUE"),
+    (["ablate", "--pretrain", "masked", "--set", "model.mixer.init=random"], "options of their own"),
+    (["ablate", "--pretrain", "masked", "--set", "fraction=0.5"], "options of their own"),
+    (["ablate", "--pretrain", "masked", "--set", "model.causal=no"], "true or false"),
     (["ablate", "--pretrain", "masked", "--device", "tpu"], "auto, cpu or cuda"),
     (["ablate", "--pretrain", "masked", "--seeds", "0"], "seeds"),
     (["train", "--set", "model.mixer.heads=4"], "no such setting"),
@@ -55,6 +58,7 @@ class RunsCode:
         return Path.touch, (Path("ran"),)
 
 
+@pytest.mark.xdist_group("study")
 @pytest.mark.parametrize("command", ["evaluate", "inspect-kernels"])
 @pytest.mark.parametrize("kind", ["code", "truncated", "foreign", "empty", "text"])
 def test_files_that_are_no_checkpoint_are_refused_in_a_line(ssmp, study, tmp_path, command, kind):
