@@ -12,12 +12,8 @@ import xarray as xr
 
 from ssm_priors.analyses.schema import MADE_BY, STAGES, index
 from ssm_priors.checkpoints.checkpoint import Checkpoint
-from ssm_priors.errors import SsmPriorsError
+from ssm_priors.errors import NotThere
 from ssm_priors.models.build import Model
-
-
-class NotThere(SsmPriorsError):
-    """The model has no such thing to look at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ssm_priors.errors import BadConfig, RunFailed
 from ssm_priors.registry import OBJECTIVES
 from ssm_priors.studies.engines.local import LocalEngine
 from ssm_priors.studies.grid import NONE, Study
-from ssm_priors.studies.runner import execute, plan, share_cores
+from ssm_priors.studies.runner import execute, plan, workers_for
 from ssm_priors.training.run import pick_device, preflight
 
 
@@ -39,7 +39,7 @@ def ablate(
     out: Path | None,
     device: str,
     jobs: int | None,
-    threads: int | None,
+    threads: int,
     save_every: float,
     output: Output,
 ) -> int:
@@ -54,7 +54,7 @@ def ablate(
         preflight(study.config(cell, seed=0))
     out = out or Path("ssmp-runs") / f"ablate-{study.fingerprint}"
     runs = plan(study, out)
-    workers, threads = share_cores(sum(not run.is_done for run in runs), jobs, threads)
+    workers = jobs or workers_for(len(runs), threads)
     engine = LocalEngine(workers=workers, threads=threads, device=device, save_every=save_every)
     output.note(f"{len(study.cells())} cells, {len(runs)} runs, {workers} at a time, in {out}")
     failed = watch(execute(study, out, engine), runs, output)
@@ -67,7 +67,8 @@ def _one_sided_if_needed(request: Request, output: Output) -> Request:
     if not request.inits and not request.pretrains and len(request.models) < 2:
         raise BadConfig("nothing to ablate: name an --init, a --pretrain, or two models. See: ssmp ablate --help")
     needs = [name for name in request.pretrains if name != NONE and OBJECTIVES[name].requires_causal]
-    if not needs or "causal" in request.changes.get("model", {}):
+    model = request.changes.get("model", {})
+    if not needs or not isinstance(model, dict) or "causal" in model:
         return request
     output.note(f"objective '{needs[0]}' needs one-sided models, so every cell of this study has model.causal = true")
     changes = presets.merge(request.changes, {"model": {"causal": True}})

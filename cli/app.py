@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,20 +29,26 @@ app = typer.Typer(
 )
 
 
-def command(name: str) -> Callable:
+def command(name: str, resumes: bool = False) -> Callable:
     """Register a command; what a user can cause becomes one line and an exit code, all else stays a traceback."""
 
     def register(function: Callable) -> Callable:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> None:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, workers and all
             try:
                 code = function(*args, **kwargs)
             except SsmPriorsError as error:
                 Output().error(str(error))
                 raise typer.Exit(error.exit_code) from None
             except KeyboardInterrupt:
-                Output().error("interrupted; the same command goes on from where it stopped")
+                Output().error("interrupted" + ("; the same command goes on from the last saved states" * resumes))
                 raise typer.Exit(INTERRUPTED) from None
+            except OSError as error:
+                if error.filename is None:  # not about a file that the user named
+                    raise
+                Output().error(f"{error.filename}: {error.strerror}")
+                raise typer.Exit(SsmPriorsError.exit_code) from None
             raise typer.Exit(code or 0)
 
         return app.command(name)(guarded)
@@ -49,7 +56,7 @@ def command(name: str) -> Callable:
     return register
 
 
-@command("ablate")
+@command("ablate", resumes=True)
 def ablate(
     init: Annotated[
         list[str] | None, typer.Option(help="Init to hold against the model's own. Repeat for more.")
@@ -60,10 +67,10 @@ def ablate(
     model: Annotated[list[str] | None, typer.Option(help="Model.", show_default="s4d")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Task.", show_default="mnist")] = None,
     fraction: Annotated[
-        list[float] | None,
+        list[str] | None,
         typer.Option(help="Share of the training split, for both phases.", show_default="the preset's"),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell; a claim needs 3 or more.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs of each cell; a claim needs 3 or more.")] = 1,
     preset: options.Preset = "quick",
     baseline: Annotated[
         bool, typer.Option("--baseline/--no-baseline", help="Run the baselines besides what is named.")
@@ -73,7 +80,7 @@ def ablate(
     out: Annotated[Path | None, typer.Option(help="Study folder.", show_default="ssmp-runs/ablate-FINGERPRINT")] = None,
     device: options.Device = "auto",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as cores")] = None,
-    threads: options.Threads = None,
+    threads: options.Threads = 1,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -90,7 +97,7 @@ def ablate(
         pretrains=options.split_names(pretrain),
         models=options.split_names(model) or ("s4d",),
         tasks=options.split_names(task) or ("mnist",),
-        fractions=tuple(fraction or ()),
+        fractions=options.split_numbers(fraction, "--fraction"),
         seeds=seeds,
         preset=preset,
         baseline=baseline,
@@ -107,7 +114,7 @@ def ablate(
     )
 
 
-@command("train")
+@command("train", resumes=True)
 def train(
     context: typer.Context,
     config: Annotated[
@@ -128,7 +135,7 @@ def train(
     set_: options.Set = None,
     out: Annotated[Path | None, typer.Option(help="Run folder.", show_default="ssmp-runs/train-FINGERPRINT")] = None,
     device: options.Device = "auto",
-    threads: options.Threads = None,
+    threads: options.Threads = 1,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -180,7 +187,8 @@ def inspect_kernels(
     ] = None,
     format: Annotated[str, typer.Option(help="nc (NetCDF) or zarr.")] = "nc",
     length: Annotated[
-        int | None, typer.Option(min=1, help="Lags of each kernel.", show_default="the task's length")
+        int | None,
+        typer.Option(min=1, max=1_048_576, help="Lags of each kernel.", show_default="the task's length"),
     ] = None,
     json: options.Json = False,
 ) -> int:

@@ -31,8 +31,10 @@ def evaluate(path: Path, *, device: str, output: Output) -> int:
     task = TASKS[checkpoint.config.task.name].load(checkpoint.config.task.options)
     batch_size = checkpoint.config.finetune.batch_size
     result = evaluate_split(checkpoint.model().to(where), task.test, batch_size, where)
-    score = _score(checkpoint, result.correct.numpy())
-    recorded = checkpoint.record["metrics"]["test_accuracy"]
+    score = describe(checkpoint, result.predictions.numpy(), result.targets.numpy())
+    recorded = checkpoint.record.get("metrics", {}).get("test_accuracy")
+    if not isinstance(recorded, float):
+        raise BadCheckpoint(f"{path}: its record has no test accuracy")
     same = recorded == result.accuracy
     score |= {"recorded_accuracy": recorded, "equals_recorded": same, "digest": checkpoint.digest}
     output.json(score)
@@ -42,13 +44,9 @@ def evaluate(path: Path, *, device: str, output: Output) -> int:
     return 0
 
 
-def describe(checkpoint: Checkpoint, test: Path) -> dict[str, Any]:
-    """Accuracy and interval of a finished run, from its recorded predictions."""
-    with np.load(test, allow_pickle=False) as arrays:
-        return _score(checkpoint, arrays["prediction"] == arrays["target"])
-
-
-def _score(checkpoint: Checkpoint, correct: np.ndarray) -> dict[str, Any]:
+def describe(checkpoint: Checkpoint, prediction: np.ndarray, target: np.ndarray) -> dict[str, Any]:
+    """Accuracy with its interval over test examples, in numbers and in words."""
+    correct = prediction == target
     score = bootstrap(correct[None, None])
     text = (
         f"{checkpoint.config.model.mixer.name} on {checkpoint.config.task.name}: test accuracy {score.estimate:.1%} "

@@ -55,10 +55,10 @@ def _objectives() -> list[dict[str, Any]]:
 def _tasks() -> list[dict[str, Any]]:
     rows = []
     for name in TASKS:
-        row = {"name": name, "length": "", "kind": "", "classes": "", "ready": "yes"}
+        row = {"name": name, "length": "", "kind": "", "classes": "", "metric": "", "ready": "yes"}
         try:
             spec = TASKS[name].load(TASKS[name].Config()).spec
-            row |= {"length": spec.length, "kind": spec.kind, "classes": spec.classes}
+            row |= {"length": spec.length, "kind": spec.kind, "classes": spec.classes, "metric": spec.metric}
         except BadData as error:
             row |= {"ready": f"no: {error}"}
         rows.append(row | {"what": summary(TASKS[name])})

@@ -14,6 +14,10 @@ from ssm_priors.cli.output import Output
 from ssm_priors.studies.runner import Event, Run
 from ssm_priors.training.loop import StepReport
 
+SHOWN_FIRST = ("running", "failed", "waiting", "done", "kept")
+MOST_ROWS = 12
+"""Runs drawn at a time: with more, what runs could slip off a small screen."""
+
 
 def watch(events: Iterable[Event], runs: list[Run], output: Output) -> int:
     """Follow a study to its end; gives the number of runs that failed."""
@@ -28,7 +32,8 @@ def watch(events: Iterable[Event], runs: list[Run], output: Output) -> int:
             if line:
                 output.note(line)
     for run, reason in board.failures:
-        output.error(f"{_name(run)} failed: {reason.strip().splitlines()[-1]}")
+        lines = reason.strip().splitlines() or ["no reason was given"]
+        output.error(f"{_name(run)} failed: {'; '.join(lines) if len(lines) < 4 else lines[-1]}")
     return len(board.failures)
 
 
@@ -80,9 +85,12 @@ class Board:
         table = Table(box=None, pad_edge=False, title=Text(self._eta()), title_justify="left")
         for name in ("run", "phase", "epoch", "loss", "accuracy", "examples/s"):
             table.add_column(name, justify="left" if name in ("run", "phase") else "right", overflow="fold")
-        for run in self.runs:
+        order = sorted(self.runs, key=lambda run: SHOWN_FIRST.index(self.standings[run.config.fingerprint].state))
+        for run in order[:MOST_ROWS]:
             standing = self.standings[run.config.fingerprint]
             table.add_row(Text(_name(run)), *_cells(standing), style="dim" if standing.state != "running" else "")
+        if len(order) > MOST_ROWS:
+            table.add_row(f".. and {len(order) - MOST_ROWS} more")
         return table
 
     def _step(self, run: Run, standing: Standing, report: StepReport) -> str:
@@ -98,7 +106,8 @@ class Board:
             return ""
         phase, epoch, loss, metric, rate = _cells(standing)
         accuracy = f", accuracy {metric}" if report.metric is not None else ""
-        return f"{_name(run)}: {phase} epoch {epoch}, loss {loss}{accuracy}, {rate} examples/s; {self._eta()}"
+        speed = f", {rate} examples/s" if rate else ""
+        return f"{_name(run)}: {phase} epoch {epoch}, loss {loss}{accuracy}{speed}; {self._eta()}"
 
     def _eta(self) -> str:
         standings = [self.standings[run.config.fingerprint] for run in self.runs]
@@ -119,7 +128,7 @@ def _cells(standing: Standing) -> tuple[str, str, str, str, str]:
         return standing.state, "", "", metric, ""
     elapsed = time.monotonic() - standing.since
     seen = report.examples - standing.first
-    rate = f"{seen / elapsed:.0f}" if seen and elapsed > 0 else "?"
+    rate = f"{seen / elapsed:.0f}" if seen and elapsed > 0 else ""
     phase = report.phase if standing.state == "running" else standing.state
     return phase, f"{report.epoch + 1}/{report.epochs}", f"{report.loss:.3f}", metric, rate
 

@@ -25,7 +25,7 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, such as finetune.epochs=20. Repeat for more."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: CUDA where it works.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads of each run.", show_default="cores shared out")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each run; another number rounds differently.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, and nothing else.")]
 CheckpointFile = Annotated[Path, typer.Argument(help="A ckpt.pt.", show_default=False)]
@@ -34,6 +34,14 @@ CheckpointFile = Annotated[Path, typer.Argument(help="A ckpt.pt.", show_default=
 def split_names(values: list[str] | None) -> tuple[str, ...]:
     """`--model s4d --model transformer` and `--model s4d,transformer` mean the same."""
     return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
+
+
+def split_numbers(values: list[str] | None, option: str) -> tuple[float, ...]:
+    """As `split_names`, for numbers; raises BadConfig."""
+    try:
+        return tuple(float(name) for name in split_names(values))
+    except ValueError as error:
+        raise BadConfig(f"{option}: numbers were expected: {error}") from error
 
 
 def parse_changes(assignments: list[str] | None, causal: bool | None) -> dict[str, Any]:

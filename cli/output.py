@@ -36,15 +36,15 @@ class Output:
 
     def text(self, line: str) -> None:
         """A line of the result. Never read as markup: names and paths may hold brackets."""
-        self.console.print(Text(line))
+        self.console.print(_safe(line))
 
     def note(self, line: str) -> None:
         """A line about what is going on."""
-        self.notes.print(Text(line))
+        self.notes.print(_safe(line))
 
     def error(self, line: str) -> None:
         """What went wrong; never left out."""
-        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"ssmp: {line}"))
+        Console(stderr=True, highlight=False, soft_wrap=True).print(_safe(f"ssmp: {line}"))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
         """A table: aligned by rich at a terminal, tab-separated in a pipe. Columns of numbers are right-aligned."""
@@ -72,3 +72,8 @@ class Output:
         """The one JSON document, strict: NaN and infinities must have become null before."""
         if self.as_json:
             sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def _safe(line: str) -> Text:
+    """Text that is never read as markup, with control characters shown: names and reasons come from files of others."""
+    return Text("".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in line))

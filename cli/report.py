@@ -8,6 +8,7 @@ from typing import Any
 
 from ssm_priors.cli.output import Output
 from ssm_priors.errors import BadData
+from ssm_priors.folder import held
 from ssm_priors.studies import results
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.report import report as html
@@ -25,8 +26,9 @@ def report(folder: Path, output: Output) -> int:
 
 def present(study: Study, out: Path, output: Output) -> None:
     """Collect a study's runs, write results and report, print the table, the effects, and where the files are."""
-    dataset = results.collect(study, out)
-    files = {"results": results.write(dataset, out), **html.write(study, dataset, out)}
+    with held(out):
+        dataset = results.collect(study, out)
+        files = {"results": results.write(dataset, out), **html.write(study, dataset, out)}
     cells, gaps = scores(dataset), effects(dataset)
     output.json(
         {

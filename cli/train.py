@@ -14,7 +14,7 @@ from ssm_priors.cli.evaluate import describe
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
 from ssm_priors.training.loop import StepReport
-from ssm_priors.training.run import CHECKPOINT, preflight, run
+from ssm_priors.training.run import CHECKPOINT, preflight, read_finished, run
 
 
 def compose(
@@ -27,14 +27,13 @@ def compose(
         UnknownName: a name that does not exist.
     """
     if path is None:
+        presets.refuse_idle(changes, [pretrain])
         raw = presets.compose(preset, model=model, task=task, pretrain=pretrain, init=init, changes=changes)
         return RunConfig.from_dict(raw)
     return RunConfig.read(path)
 
 
-def train(
-    config: RunConfig, *, out: Path | None, device: str, threads: int | None, save_every: float, output: Output
-) -> int:
+def train(config: RunConfig, *, out: Path | None, device: str, threads: int, save_every: float, output: Output) -> int:
     """Train and test; prints the accuracy with its interval and where the files are."""
     preflight(config)
     folder = out or Path("ssmp-runs") / f"train-{config.fingerprint}"
@@ -42,7 +41,7 @@ def train(
     output.note(f"{folder}: {'finished before, kept' if done else config.model.mixer.name + ' on ' + config.task.name}")
     with Watch(output) as watch:
         checkpoint = run(config, folder, device=device, threads=threads, save_every=save_every, watch=watch)
-    score = describe(checkpoint, folder / "test.npz")
+    score = describe(checkpoint, *read_finished(folder)[1:])
     output.json(score | {"folder": str(folder), "record": checkpoint.record})
     output.text(score["text"])
     output.wrote({"checkpoint": folder / CHECKPOINT, "metrics": folder / "metrics.csv"})

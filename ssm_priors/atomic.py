@@ -24,12 +24,6 @@ def write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
     flush_folder(path.parent)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what a kill in the middle of `write` left beside its place. For whoever has the folder to himself."""
-    for leftover in folder.glob(".*.tmp"):
-        leftover.unlink()
-
-
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by UTF-8 text."""
     write(path, lambda file: file.write(text.encode()))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
 
@@ -14,12 +15,12 @@ class TaskSpec:
     """What a model and an objective must know of a task; nothing else in the code asks which task it is."""
 
     kind: Literal["continuous", "token"]
-    length: int
+    length: Annotated[int, Interval(ge=1, le=2**24)]
     """Longest sequence, in steps."""
-    classes: int
-    features: int = 1
+    classes: Annotated[int, Interval(ge=1, le=2**20)]
+    features: Annotated[int, Interval(ge=1, le=2**20)] = 1
     """Numbers a step, for continuous inputs."""
-    vocabulary: int = 0
+    vocabulary: Annotated[int, Interval(ge=0, le=2**24)] = 0
     """Number of token ids, for token inputs."""
     metric: str = "accuracy"
 

@@ -38,6 +38,10 @@ class BadData(SsmPriorsError):
     """Data that are missing, damaged, or do not fit what is asked of them."""
 
 
+class NotThere(SsmPriorsError):
+    """A model without the thing that was to be looked at."""
+
+
 class RunFailed(SsmPriorsError):
     """A run that started and could not end well."""
 

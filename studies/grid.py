@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from annotated_types import Ge, Interval, MinLen
+from annotated_types import Interval, MinLen
 
 from ssm_priors import presets
 from ssm_priors.config import RunConfig, fingerprint, parse_toml, read_toml, validate
@@ -40,7 +40,7 @@ class Cell:
         parts = [self.model] + [value for value in (self.init, self.pretrain) if value != NONE]
         if self.pretrain == NONE:
             parts.append("from scratch")
-        if self.fraction != presets.fraction(self.budget):
+        if self.fraction != 1:
             parts.append(f"{self.fraction:.3g} of the data")
         return ", ".join(parts)
 
@@ -57,13 +57,19 @@ class Study:
     tasks: Annotated[tuple[str, ...], MinLen(1)] = ("mnist",)
     fractions: tuple[Annotated[float, Interval(gt=0, le=1)], ...] = ()
     """Shares of the training split; none named means the preset's."""
-    seeds: Annotated[int, Ge(1)] = 1
+    seeds: Annotated[int, Interval(ge=1, le=1000)] = 1
     """Seeds 0 .. seeds - 1, the same in every cell."""
     baseline: bool = True
     """Whether the model's own init and no pretraining are run besides what is named."""
     preset: str = "quick"
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The preset's content when the study was made: what a later version's preset says changes nothing about it."""
     changes: dict[str, Any] = field(default_factory=dict)
     """Settings laid over the preset in every run, as in a run's TOML."""
+
+    def __post_init__(self) -> None:
+        if not self.settings:
+            object.__setattr__(self, "settings", presets.load(self.preset))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Study:
@@ -80,8 +86,9 @@ class Study:
             _ = name == NONE or OBJECTIVES[name]
         if study.inits and not any(baseline_init(model) != NONE for model in study.models):
             raise BadConfig(f"inits were named, but {', '.join(study.models)} has no state space that they could start")
-        for _ in study.runs():
-            pass
+        presets.refuse_idle(study.changes, study._pretrains())
+        for cell in study.cells():
+            study.config(cell, seed=0)
         return study
 
     @classmethod
@@ -108,7 +115,7 @@ class Study:
         return [
             Cell(model, init, pretrain, task, fraction, self.preset)
             for task in _unique(self.tasks)
-            for fraction in _unique(self.fractions or (presets.fraction(self.preset),))
+            for fraction in _unique(self.fractions or (presets.fraction(self.settings),))
             for model in _unique(self.models)
             for init in self._inits(model)
             for pretrain in self._pretrains()
@@ -121,14 +128,17 @@ class Study:
             BadConfig: it cannot work, or `changes` set what an axis sets, so that the cell's name would not be true.
         """
         raw = presets.compose(
-            cell.budget,
+            self.settings,
             model=cell.model,
             task=cell.task,
             pretrain=cell.pretrain,
             init=None if cell.init == NONE else cell.init,
             changes=presets.merge({"fraction": cell.fraction, "seed": seed}, self.changes),
         )
-        config = RunConfig.from_dict(raw)
+        try:
+            config = RunConfig.from_dict(raw)
+        except BadConfig as error:
+            raise BadConfig(f"cell '{cell.label}': {error}") from error
         if (cell, seed) != (self._cell_of(config), config.seed):
             raise BadConfig(
                 f"the changed settings turn the cell '{cell.label}' into another; model, init, pretrain, task, "

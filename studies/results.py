@@ -13,18 +13,18 @@ from enum import IntEnum
 from itertools import product
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from ssm_priors import atomic
-from ssm_priors.checkpoints.checkpoint import Checkpoint
+from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadCheckpoint, BadData
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.runner import FAILURE
-from ssm_priors.training.run import CHECKPOINT
+from ssm_priors.training.journal import COLUMNS
+from ssm_priors.training.run import CHECKPOINT, read_finished
 
 AXES = tuple(axis.name for axis in fields(Cell))
 FILE = "results.zarr"
@@ -89,7 +89,7 @@ def collect(study: Study, out: Path) -> xr.Dataset:
         BadData: runs of one task were tested on different examples, so that they cannot be compared.
     """
     runs = study.runs()
-    results = {(cell, seed): read_run(Path(out) / "runs" / config.fingerprint) for cell, seed, config in runs}
+    results = {(cell, seed): read_run(Path(out) / "runs" / config.fingerprint, config) for cell, seed, config in runs}
     coordinates = {axis: list(dict.fromkeys(getattr(cell, axis) for cell, _, _ in runs)) for axis in AXES}
     targets = {task: _common_target(task, results) for task in coordinates["task"]}
     dataset = _empty(coordinates | {"seed": list(range(study.seeds))}, max(len(one) for one in targets.values()))
@@ -104,11 +104,11 @@ def collect(study: Study, out: Path) -> xr.Dataset:
     return dataset.assign({name: dataset[name].astype(str) for name in ("reason", "fingerprint")})
 
 
-def read_run(folder: Path) -> RunResult:
+def read_run(folder: Path, config: RunConfig) -> RunResult:
     """One run's folder. A damaged run counts as failed: it has no result that can be trusted."""
     if (folder / CHECKPOINT).exists():
         try:
-            return _read_done(folder)
+            return _read_done(folder, config)
         except (BadCheckpoint, BadData) as error:
             return RunResult(Status.FAILED, str(error).replace(str(folder), folder.name))
     if (folder / FAILURE).exists():
@@ -168,47 +168,42 @@ def table(results: xr.Dataset) -> pd.DataFrame:
 def curves(results: xr.Dataset, out: Path) -> pd.DataFrame:
     """Learning curves of every run that has begun: axes, seed, and the columns of `metrics.csv`.
 
-    Values that are not finite are missing (NaN), as are those a step does not have.
+    Values that are not finite are missing (NaN), as are those a step does not have. Raises BadData for a damaged file.
     """
     frames = []
     for run in table(results).itertuples():
         path = Path(out) / "runs" / run.fingerprint / "metrics.csv"
         if path.is_file() and path.stat().st_size:
             axes = {name: getattr(run, name) for name in (*AXES, "seed")}
-            frames.append(pd.read_csv(path).replace([math.inf, -math.inf], math.nan).assign(**axes))
+            frames.append(_read_metrics(path).replace([math.inf, -math.inf], math.nan).assign(**axes))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def _read_done(folder: Path) -> RunResult:
-    checkpoint = Checkpoint.read(folder / CHECKPOINT)  # one run's weights at a time, dropped on return
-    if checkpoint.config.fingerprint != folder.name:
-        raise BadData(f"{folder}/ckpt.pt belongs to another configuration, {checkpoint.config.fingerprint}")
-    prediction, target = _read_test(folder / "test.npz")
+def _read_metrics(path: Path) -> pd.DataFrame:
+    try:
+        frame = pd.read_csv(path)
+    except (ValueError, pd.errors.ParserError) as error:
+        raise BadData(f"{path} is damaged; move it away to report without its curve: {error}") from error
+    if tuple(frame.columns) != COLUMNS:
+        raise BadData(f"{path} is damaged: its columns are not those that training writes; move it away")
+    return frame
+
+
+def _read_done(folder: Path, config: RunConfig) -> RunResult:
+    checkpoint, prediction, target = read_finished(folder, config)  # one run's weights at a time, dropped on return
     correct, record = prediction == target, checkpoint.record
-    metrics, seconds = record.get("metrics", {}), record.get("cost", {}).get("seconds", {})
-    if not math.isclose(correct.mean(), metrics.get("test_accuracy") or math.nan, abs_tol=1e-9) and correct.any():
-        raise BadData(f"{folder}: ckpt.pt and test.npz disagree about the test accuracy")
+    metrics, cost = record.get("metrics", {}), record.get("cost", {})
+    seconds = cost.get("seconds", {})
     numbers = {
         "test_accuracy": correct.mean(),
         "validation_accuracy": metrics.get("validation_accuracy"),
         "best_step": record.get("step"),
-        "parameters": sum(tensor.numel() for tensor in checkpoint.tensors.values()),
+        "parameters": cost.get("parameters"),
         "pretrain_seconds": seconds.get("pretrain"),
         "finetune_seconds": seconds.get("finetune"),
     }
     known = {name: float(value) for name, value in numbers.items() if value is not None}
     return RunResult(Status.DONE, "", known, correct.astype(np.int8), target, record.get("provenance", {}))
-
-
-def _read_test(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            prediction, target = arrays["prediction"], arrays["target"]
-    except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
-        raise BadData(f"{path}: no predictions can be read from it: {error}") from error
-    if prediction.ndim != 1 or prediction.shape != target.shape or len(target) == 0:
-        raise BadData(f"{path}: {prediction.shape} predictions for {target.shape} targets")
-    return prediction, target
 
 
 def _common_target(task: str, results: dict[tuple[Cell, int], RunResult]) -> np.ndarray:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock, Timeout
-
 from ssm_priors import atomic
 from ssm_priors.config import RunConfig
-from ssm_priors.errors import BadConfig
+from ssm_priors.errors import BadCheckpoint, BadConfig, BadData
+from ssm_priors.folder import claimed
 from ssm_priors.studies.engines.local import Job, LocalEngine
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.training.loop import StepReport
-from ssm_priors.training.run import CHECKPOINT
+from ssm_priors.training.run import CHECKPOINT, read_finished
 
 FAILURE = "failed.txt"
 
@@ -35,6 +33,14 @@ class Run:
     def is_done(self) -> bool:
         """Whether its checkpoint is there; a finished run is never done again."""
         return (self.folder / CHECKPOINT).exists()
+
+    def damage(self) -> str:
+        """What is wrong with what a finished run left, and what to do; empty if nothing is."""
+        try:
+            read_finished(self.folder, self.config)
+        except (BadCheckpoint, BadData) as error:
+            return f"{error}. Remove {self.folder} to run it again"
+        return ""
 
     @property
     def size(self) -> float:
@@ -69,11 +75,12 @@ def execute(study: Study, out: Path, engine: LocalEngine) -> Iterator[Event]:
     Raises:
         BadConfig: the folder belongs to another study, or another process is at work in it.
     """
-    with _claimed(study, out):
+    with claimed(out, "study.toml", study.to_toml(), lambda path: _refuse_other(study, path)):
         runs = plan(study, out)
         for run in runs:
             if run.is_done:
-                yield Event("kept", run)
+                damage = run.damage()
+                yield Event("failed", run, reason=damage) if damage else Event("kept", run)
         todo = sorted((run for run in runs if not run.is_done), key=lambda run: -run.size)
         for message in engine.execute([Job(run.config, run.folder) for run in todo]):
             run = todo[message.job]
@@ -88,32 +95,10 @@ def execute(study: Study, out: Path, engine: LocalEngine) -> Iterator[Event]:
                 yield Event(message.kind, run, report=message.content)
 
 
-def share_cores(runs: int, workers: int | None, threads: int | None) -> tuple[int, int]:
-    """Workers and threads each: as many workers as there are runs or cores, and the cores divided among them."""
+def workers_for(runs: int, threads: int) -> int:
+    """As many runs at a time as there are runs, or as the cores allow."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = workers or max(1, min(runs, cores // (threads or 1)))
-    return workers, threads or max(1, cores // workers)
-
-
-@contextmanager
-def _claimed(study: Study, out: Path) -> Iterator[None]:
-    """Hold the folder, and write `study.toml` into it or find a study there that this one contains."""
-    out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BadConfig(f"{out}: another process is running this study") from None
-    try:
-        path = out / "study.toml"
-        if path.exists():
-            _refuse_other(study, path)
-        elif any(entry.name != ".lock" for entry in out.iterdir()):
-            raise BadConfig(f"{out} holds files but no study; choose an empty or a new folder")
-        atomic.write_text(path, study.to_toml())
-        yield
-    finally:
-        lock.release()
+    return max(1, min(runs, cores // threads))
 
 
 def _refuse_other(study: Study, path: Path) -> None:

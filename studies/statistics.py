@@ -230,9 +230,18 @@ def effects(results: xr.Dataset) -> list[Effect]:
 
 
 def contrasts(every: Sequence[Cell]) -> Iterator[Contrast]:
-    """What the cells of one task, fraction and budget can be asked. A cell named may not be among them."""
+    """What the cells of one task, fraction and budget can be asked.
+
+    The base of a comparison is the model's own init, or where a study left that out, the first init it names.
+    """
+    for contrast in _conceivable(every):
+        if set(contrast.plus + contrast.minus) <= set(every):
+            yield contrast
+
+
+def _conceivable(every: Sequence[Cell]) -> Iterator[Contrast]:
     models = list(dict.fromkeys(cell.model for cell in every))
-    bases = [replace(every[0], model=model, init=baseline_init(model), pretrain=NONE) for model in models]
+    bases = [replace(every[0], model=model, init=_base_init(model, every), pretrain=NONE) for model in models]
     pretrains = list(dict.fromkeys(cell.pretrain for cell in every))
     for base in bases[1:]:
         yield from _gaps("model", base, bases[0], f"{base.model} instead of {bases[0].model}", pretrains)
@@ -249,6 +258,11 @@ def contrasts(every: Sequence[Cell]) -> Iterator[Contrast]:
                 yield Contrast("pretrain", words, (replace(cell, pretrain=pretrain),), (cell,))
 
 
+def _base_init(model: str, every: Sequence[Cell]) -> str:
+    inits = [cell.init for cell in every if cell.model == model]
+    return baseline_init(model) if baseline_init(model) in inits else inits[0]
+
+
 def percent(share: float | None) -> str:
     """'93.1', or an empty string."""
     return "" if share is None or math.isnan(share) else f"{100 * share:.1f}"
@@ -256,7 +270,9 @@ def percent(share: float | None) -> str:
 
 def points(share: float) -> str:
     """'+2.0': a difference of shares in percentage points."""
-    return f"{round(100 * share, 1) + 0.0:+.1f}"  # + 0.0 makes a rounded -0.0 positive
+    value = 100 * share
+    digits = next((digits for digits in (1, 2, 3) if round(value, digits)), 1)  # a bound beside zero shows its sign
+    return f"{round(value, digits) + 0.0:+.{digits}f}"  # + 0.0 makes a rounded -0.0 positive
 
 
 class _Task:

@@ -17,7 +17,7 @@ from ssm_priors.training.journal import COLUMNS
 
 SPEC = TaskSpec(kind="continuous", length=196, classes=10)
 PROVENANCE = {"ssm_priors": "0.1.0", "versions": {"torch": "2.6"}, "threads": 1, "data_sha256": "ab" * 32}
-ABLATION = Study(inits=("random",), pretrains=("masked",), seeds=3)
+ABLATION = Study(inits=("random",), pretrains=("masked",), fractions=(1.0,), seeds=3)
 
 Outcome = float | str | None
 """A run's test accuracy, the reason it failed, or None for a run that is not there."""
@@ -50,7 +50,7 @@ def write_done(folder: Path, config: RunConfig, accuracy: float, examples: int) 
     np.savez(folder / "test.npz", prediction=prediction, target=target)
     seconds = {"finetune": 12.5} | ({"pretrain": 20.25} if config.pretrain else {})
     metrics = {"validation_accuracy": accuracy, "test_accuracy": (prediction == target).mean(), "test_loss": 0.5}
-    record = {"step": 30, "metrics": metrics, "cost": {"seconds": seconds}, "provenance": PROVENANCE}
+    record = {"step": 30, "metrics": metrics, "cost": {"seconds": seconds, "parameters": 21}, "provenance": PROVENANCE}
     tensors = {"weight": torch.zeros(7, 3)}
     Checkpoint(config=config, spec=SPEC, phase="finetune", tensors=tensors, record=record).write(folder / "ckpt.pt")
 

@@ -65,12 +65,23 @@ class Checkpoint:
 
     def initial_model(self) -> Model:
         """The model as it was before the first step of training: rebuilt from the configuration and the seed."""
+        self._refuse_other_size()
         pooled = self.phase == "finetune"
-        outputs = self.tensors["head.output.bias"].shape[0] if "head.output.bias" in self.tensors else self.spec.classes
+        outputs = len(self.tensors["head.output.weight"])
         try:
             return build(self.config.model, self.spec, self.config.seed, outputs=outputs, pooled=pooled).eval()
         except SsmPriorsError as error:
             raise BadCheckpoint(f"its configuration builds no model: {error}") from error
+
+    def _refuse_other_size(self) -> None:
+        """Hold the configuration's sizes against the tensors', before a model is built of sizes that nobody has."""
+        blocks = {name.split(".")[2] for name in self.tensors if name.startswith("backbone.blocks.")}
+        norm, head = (
+            self.tensors.get(name, torch.zeros(())) for name in ("backbone.norm.weight", "head.output.weight")
+        )
+        width, layers = self.config.model.d_model, self.config.model.layers
+        if norm.shape != (width,) or len(blocks) != layers or head.ndim != 2 or head.shape[1] != width:
+            raise BadCheckpoint(f"its tensors are not those of a model with {layers} layers of {width} channels")
 
     @property
     def digest(self) -> str:
@@ -79,7 +90,7 @@ class Checkpoint:
 
 
 def load_exactly(module: torch.nn.Module, tensors: Mapping[str, Tensor], fresh: str = "") -> int:
-    """Copy tensors into a module by name; nothing may be missing, left over, of another shape, or not finite.
+    """Copy tensors into a module by name; nothing may be missing, left over, of another shape or type, or not finite.
 
     Args:
         module: receives the tensors.
@@ -101,6 +112,8 @@ def load_exactly(module: torch.nn.Module, tensors: Mapping[str, Tensor], fresh: 
         if own[name].shape != tensors[name].shape:
             expected, found = tuple(own[name].shape), tuple(tensors[name].shape)
             raise BadCheckpoint(f"tensor '{name}' has the shape {found}, {expected} was expected")
+        if own[name].dtype != tensors[name].dtype:
+            raise BadCheckpoint(f"tensor '{name}' is {tensors[name].dtype}, {own[name].dtype} was expected")
         if not bool(torch.isfinite(tensors[name]).all()):
             raise BadCheckpoint(f"tensor '{name}' holds values that are not finite")
     module.load_state_dict({name: tensors[name] for name in wanted}, strict=False)

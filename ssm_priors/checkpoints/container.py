@@ -72,16 +72,21 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 def _record(path: Path, text: Any) -> dict[str, Any]:
     try:
         record = json.loads(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise BadCheckpoint(f"{path}: its record does not parse: {error}") from error
     if not isinstance(record, dict):
         raise BadCheckpoint(f"{path}: its record is no table")
     return record
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    """Numbers in memory: not sparse, quantised or without content."""
+    return tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+
+
 def _tensors(path: Path, tensors: Any, sha256: Any) -> dict[str, Tensor]:
     is_state_dict = isinstance(tensors, dict) and all(
-        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
+        isinstance(name, str) and isinstance(tensor, Tensor) and _is_plain(tensor) for name, tensor in tensors.items()
     )
     if not is_state_dict:
         raise BadCheckpoint(f"{path}: its tensors are not a table of names and tensors")

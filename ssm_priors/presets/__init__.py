@@ -7,23 +7,18 @@ that `RunConfig.from_dict` takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from importlib.resources import files
 from typing import Any
 
 from ssm_priors.config import parse_toml
-from ssm_priors.errors import UnknownName
+from ssm_priors.errors import BadConfig, UnknownName
 
 
 def names() -> list[str]:
     """The presets that ship with the package."""
     return sorted(entry.name[:-5] for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
-
-
-def fraction(name: str) -> float:
-    """The share of the training split that a preset uses where nothing else is asked for."""
-    return float(load(name)["run"].get("fraction", 1.0))
 
 
 def load(name: str) -> dict[str, Any]:
@@ -33,8 +28,19 @@ def load(name: str) -> dict[str, Any]:
     return parse_toml(files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
+def fraction(settings: Mapping[str, Any]) -> float:
+    """The share of the training split that a preset uses where nothing else is asked for."""
+    return float(settings["run"].get("fraction", 1.0))
+
+
+def refuse_idle(changes: Mapping[str, Any], pretrains: Iterable[str]) -> None:
+    """Refuse changes to pretraining where nothing pretrains: they would be passed over; raises BadConfig."""
+    if "pretrain" in changes and set(pretrains) <= {"none"}:
+        raise BadConfig("settings of pretrain are changed, but nothing pretrains; name an objective: --pretrain masked")
+
+
 def compose(
-    preset: str,
+    preset: str | Mapping[str, Any],
     *,
     model: str,
     task: str,
@@ -45,14 +51,14 @@ def compose(
     """The raw configuration of one run: the preset's settings for this model, task and objective.
 
     Args:
-        preset: a name from `names()`.
+        preset: a name from `names()`, or what `load` gave for one.
         model: a mixer's name.
         task: a task's name.
         pretrain: an objective's name, or "none" for training from scratch.
         init: how the SSM parameters start; None keeps the mixer's own default.
         changes: a nested mapping laid over the result, from the command line.
     """
-    table = load(preset)
+    table = load(preset) if isinstance(preset, str) else preset
     raw = merge(table["run"], table.get("tasks", {}).get(task, {}))
     raw = merge(raw, table.get("models", {}).get(model, {}))
     raw = merge(raw, {"task": {"name": task}, "model": {"mixer": {"name": model}}})

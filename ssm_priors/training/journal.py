@@ -58,7 +58,7 @@ class Journal:
     def __init__(self, folder: Path, save_every: float):
         self.folder = folder
         self.save_every = save_every
-        self._state = folder / "state.pt"
+        self.state = folder / "state.pt"
         self._metrics: TextIO
         self._saved = time.monotonic()
 
@@ -68,9 +68,9 @@ class Journal:
         Raises:
             BadCheckpoint: the file is damaged; removing it starts the run again.
         """
-        if not self._state.exists():
+        if not self.state.exists():
             return None
-        record, tensors = container.read(self._state, KIND)
+        record, tensors = container.read(self.state, KIND)
         progress = Progress(**record["progress"], best=_under("best.", tensors))
         return Saved(progress, tensors, record["metrics_bytes"], record["threads"])
 
@@ -111,12 +111,12 @@ class Journal:
             "metrics_bytes": self._metrics.tell(),
             "threads": torch.get_num_threads(),
         }
-        container.write(self._state, KIND, record, tensors)
+        container.write(self.state, KIND, record, tensors)
         self._saved = time.monotonic()
 
     def discard_state(self) -> None:
         """Remove what is only needed to go on."""
-        self._state.unlink(missing_ok=True)
+        self.state.unlink(missing_ok=True)
 
 
 def restore(model: Model, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

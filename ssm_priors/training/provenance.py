@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,12 @@ def provenance(*, device: torch.device, data_sha256: str) -> dict[str, Any]:
     }
 
 
-def peak_memory() -> int:
-    """Most memory this process has held, in bytes."""
+def process_peak_memory() -> int | None:
+    """Most memory this process has held, in bytes, earlier runs of a worker included; None where none can tell."""
+    if os.name == "nt":
+        return None
+    import resource
+
     unit = 1 if platform.system() == "Darwin" else 1024  # macOS reports bytes, Linux kibibytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

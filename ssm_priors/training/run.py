@@ -9,31 +9,34 @@ Source: Amos, Berant, Gupta 2023, arXiv 2310.02980, section 2.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ssm_priors import atomic
 from ssm_priors.checkpoints.checkpoint import Checkpoint, load_exactly
 from ssm_priors.config import RunConfig
-from ssm_priors.errors import BadConfig
-from ssm_priors.models.build import build, check_names
+from ssm_priors.errors import BadConfig, BadData
+from ssm_priors.folder import claimed, remove_leftovers
+from ssm_priors.models.build import build, check_names, parameter_count
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Task, fraction_of
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loop import Phase, Watch, train
-from ssm_priors.training.provenance import peak_memory, provenance
+from ssm_priors.training.provenance import process_peak_memory, provenance
 
 CHECKPOINT = "ckpt.pt"
 PRETRAINED = "pretrained.pt"
+TEST = "test.npz"
 
 
 def run(
@@ -41,7 +44,7 @@ def run(
     folder: Path,
     *,
     device: str = "auto",
-    threads: int | None = None,
+    threads: int = 1,
     save_every: float = 20.0,
     watch: Watch = lambda report: None,
 ) -> Checkpoint:
@@ -53,7 +56,7 @@ def run(
         config: everything that decides the result.
         folder: made if it is not there; belongs to this configuration alone.
         device: "auto", "cpu" or "cuda".
-        threads: CPU threads; None keeps torch's number. An interrupted run goes on with the number it began with.
+        threads: CPU threads; another number rounds differently. An interrupted run goes on with what it began with.
         save_every: seconds between saved states.
         watch: told after every step.
 
@@ -62,17 +65,35 @@ def run(
         RunFailed: it began and broke down.
     """
     where = pick_device(device)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
-        _claim(folder, config)
+    with claimed(folder, "run.toml", config.to_toml(), lambda path: _refuse_other(path, config)):
         journal = Journal(folder, save_every)
         if not (folder / CHECKPOINT).exists():
-            atomic.remove_leftovers(folder)
+            remove_leftovers(folder, {CHECKPOINT, PRETRAINED, TEST, journal.state.name})
             saved = journal.read()
             with _deterministic(saved.threads if saved else threads):
                 _train_and_test(config, folder, where, journal, saved, watch)
         journal.discard_state()
-        return Checkpoint.read(folder / CHECKPOINT)
+        return read_finished(folder, config)[0]
+
+
+def read_finished(folder: Path, config: RunConfig | None = None) -> tuple[Checkpoint, np.ndarray, np.ndarray]:
+    """What a finished run left, held against itself: checkpoint, predicted and right class of every test example.
+
+    Args:
+        folder: of the run.
+        config: the configuration it must have been trained with; None takes the checkpoint's word.
+
+    Raises:
+        BadCheckpoint, BadData: damaged, or not of this run.
+    """
+    checkpoint = Checkpoint.read(folder / CHECKPOINT)
+    if config is not None and checkpoint.config != config:
+        raise BadData(f"{folder / CHECKPOINT} is of another run, {checkpoint.config.fingerprint}")
+    prediction, target = _read_test(folder / TEST)
+    recorded = checkpoint.record.get("metrics", {}).get("test_accuracy")
+    if not isinstance(recorded, float) or not math.isclose((prediction == target).mean(), recorded, abs_tol=1e-9):
+        raise BadData(f"{folder}: {CHECKPOINT} and {TEST} disagree about the test accuracy")
+    return checkpoint, prediction, target
 
 
 def _train_and_test(
@@ -110,14 +131,19 @@ def _train_and_test(
         journal.close()
     load_exactly(model, weights)
     tested = evaluate(model.to(device), task.test, config.finetune.batch_size, device)
-    _write_test(folder / "test.npz", tested)
+    _write_test(folder / TEST, tested)
     metrics = {
         "validation_accuracy": progress.best_metric,
         "test_accuracy": tested.accuracy,
         "test_loss": tested.loss,
         "test_examples": len(task.test),
     }
-    cost = {"seconds": progress.seconds, "examples": progress.examples, "peak_memory_bytes": peak_memory()}
+    cost = {
+        "seconds": progress.seconds,
+        "examples": progress.examples,
+        "parameters": parameter_count(model),
+        "process_peak_memory_bytes": process_peak_memory(),
+    }
     record = {"step": progress.best_step, "metrics": metrics, "cost": cost, "provenance": origin}
     checkpoint = Checkpoint(config=config, spec=task.spec, phase="finetune", tensors=weights, record=record)
     checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
@@ -190,40 +216,36 @@ def _write_test(path: Path, tested: Evaluation) -> None:
     atomic.write(path, lambda file: np.savez_compressed(file, prediction=prediction, target=target))
 
 
-def _claim(folder: Path, config: RunConfig) -> None:
-    """Write `run.toml`, or refuse a folder that belongs to another configuration."""
-    path = folder / "run.toml"
-    if not path.exists():
-        atomic.write_text(path, config.to_toml())
-    elif RunConfig.read(path) != config:
-        raise BadConfig(f"{folder} holds a run with another configuration; choose another folder")
+def _read_test(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            prediction, target = arrays["prediction"], arrays["target"]
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
+        raise BadData(f"{path}: no predictions can be read from it") from error
+    if prediction.ndim != 1 or prediction.shape != target.shape or len(target) == 0:
+        raise BadData(f"{path}: {prediction.shape} predictions for {target.shape} targets")
+    return prediction, target
+
+
+def _refuse_other(path: Path, config: RunConfig) -> None:
+    if RunConfig.read(path) != config:
+        raise BadConfig(f"{path.parent} holds a run with another configuration; choose another folder")
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, or refuse."""
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BadConfig(f"{folder}: another process is training here") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def _deterministic(threads: int | None) -> Iterator[None]:
-    """Deterministic algorithms and a fixed number of threads; both, and torch's generator, are put back afterwards."""
+def _deterministic(threads: int) -> Iterator[None]:
+    """Deterministic algorithms and a fixed number of threads; all but the CUDA workspace is put back afterwards."""
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    settings = torch.utils.deterministic
+    filled = settings.fill_uninitialized_memory  # type: ignore[attr-defined]
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for on CUDA
     try:
         with torch.random.fork_rng():
-            torch.set_num_threads(threads or before[0])
+            torch.set_num_threads(threads)
             torch.use_deterministic_algorithms(True)
-            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # all is written first
+            settings.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # all is written first
             yield
     finally:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1])
+        settings.fill_uninitialized_memory = filled  # type: ignore[attr-defined]

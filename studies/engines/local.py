@@ -123,28 +123,29 @@ def _work(pipe: Connection, engine: LocalEngine) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(engine.threads))  # before torch is imported below
     from ssm_priors.training.run import run
 
-    while True:
-        try:
+    try:
+        while True:
             job, raw, folder = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(Message(job, "started"))
-        try:
-            run(
-                RunConfig.from_dict(raw),
-                folder,
-                device=engine.device,
-                threads=engine.threads,
-                save_every=engine.save_every,
-                watch=_throttled(pipe, job),
-            )
-            pipe.send(Message(job, "finished"))
-        except SsmPriorsError as error:
-            pipe.send(Message(job, "failed", str(error)))
-        except BrokenPipeError:  # the parent is gone; the saved state is for whoever comes next
-            return
-        except Exception:  # a bug in one run must not end the study; the whole traceback becomes its reason
-            pipe.send(Message(job, "failed", traceback.format_exc()))
+            pipe.send(Message(job, "started"))
+            try:
+                run(
+                    RunConfig.from_dict(raw),
+                    folder,
+                    device=engine.device,
+                    threads=engine.threads,
+                    save_every=engine.save_every,
+                    watch=_throttled(pipe, job),
+                )
+                outcome = Message(job, "finished")
+            except SsmPriorsError as error:
+                outcome = Message(job, "failed", str(error))
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception:  # a bug in one run must not end the study; the whole traceback becomes its reason
+                outcome = Message(job, "failed", traceback.format_exc())
+            pipe.send(outcome)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the parent is gone; the saved state is for whoever comes next
 
 
 def _throttled(pipe: Connection, job: int) -> Any:

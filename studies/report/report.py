@@ -19,7 +19,7 @@ import vl_convert
 import xarray as xr
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ssm_priors import atomic, presets
+from ssm_priors import atomic
 from ssm_priors.analyses.charts.curves import curves as curves_chart
 from ssm_priors.analyses.charts.gap import gap as gap_chart
 from ssm_priors.analyses.charts.theme import FONT, Figure, spec
@@ -118,7 +118,7 @@ def asked(study: Study) -> list[tuple[str, str]]:
         ("task", _listed(study.tasks)),
         ("share of the training data", _listed(fractions)),
         ("seeds", f"{study.seeds} (0 to {study.seeds - 1})" if study.seeds > 1 else "1 (0)"),
-        ("preset", f"{study.preset}: {presets.load(study.preset)['description']}"),
+        ("preset", f"{study.preset}: {study.settings['description']}"),
         ("changed settings", _listed(list(_flat(study.changes)))),
     ]
     return [(axis, values) for axis, values in rows if values]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,7 +80,29 @@ def test_a_folder_with_other_files_is_refused(ssmp, tmp_path):
     (tmp_path / "thesis.tex").write_text("do not lose me")
     said = ssmp("ablate", "--init", "random", *TINY, "--out", tmp_path)
     assert said.returncode == 2
-    assert "no study" in said.stderr
+    assert "no study.toml" in said.stderr
+
+
+def test_a_damaged_finished_run_is_told_and_fails_the_command(ssmp, study, tmp_path):
+    shutil.copytree(study[0], tmp_path / "copy")
+    damaged = next((tmp_path / "copy").glob("runs/*/test.npz"))
+    damaged.unlink()
+    said = ssmp("ablate", "--init", "random", "--pretrain", "masked", *TINY, "--out", tmp_path / "copy")
+    assert said.returncode == 1
+    assert "to run it again" in said.stderr
+    assert damaged.parent.name in said.stderr
+
+
+def test_a_study_means_what_it_meant_when_the_preset_is_another(study, tmp_path, monkeypatch):
+    from ssm_priors import presets
+    from ssm_priors.studies.grid import Study
+
+    before = Study.read(study[0] / "study.toml").runs()
+    real = presets.load
+    monkeypatch.setattr(
+        presets, "load", lambda name: presets.merge(real(name), {"run": {"finetune": {"batch_size": 26}}})
+    )
+    assert Study.read(study[0] / "study.toml").runs() == before
 
 
 def test_no_baseline_runs_the_named_cell_alone(ssmp, tmp_path):

@@ -113,7 +113,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
     (first / "ckpt.pt").write_bytes((second / "ckpt.pt").read_bytes())
     dataset = collect(study, out)
     assert dataset.status.values.ravel().tolist() == [Status.FAILED, Status.DONE]
-    assert "another configuration" in dataset.reason.values.ravel()[0]
+    assert "of another run" in dataset.reason.values.ravel()[0]
 
 
 def test_an_accuracy_of_zero_is_a_result(tmp_path):

@@ -207,14 +207,18 @@ def test_fewer_than_three_seeds_make_no_claim(seeds: int):
 
 
 def test_numbers_never_show_a_negative_zero():
-    assert _effect(-0.0004, 0.0002).numbers == "+0.0 points [+0.0, +0.0]"
+    assert _effect(-0.000001, 0.000001).numbers == "+0.0 points [+0.0, +0.0]"
+
+
+def test_a_bound_beside_zero_shows_its_sign():
+    assert _effect(0.0002, 0.02).numbers.endswith("[+0.02, +2.0]")
 
 
 def test_what_failed_is_said_and_spoils_the_claim(tmp_path):
     def outcome(cell: Cell, seed: int) -> float | str:
         return "loss nan" if (cell.init, cell.pretrain, seed) == ("random", "none", 1) else 0.5 + 0.4 * (seed != 9)
 
-    study = Study(inits=("random",), pretrains=("masked",), seeds=4)
+    study = Study(inits=("random",), pretrains=("masked",), fractions=(1.0,), seeds=4)
     scratch, pretrained, *_ = effects(collect(study, study_folder(tmp_path, study, outcome)))
     assert (scratch.seeds, scratch.available, scratch.is_claim) == (3, True, False)
     assert scratch.reason == "s4d, random, from scratch: seed 1 failed (loss nan)"
@@ -232,11 +236,12 @@ def test_an_effect_without_runs_is_listed_as_not_available(tmp_path):
     assert listed[3].available
 
 
-def test_an_effect_against_a_cell_that_the_study_leaves_out_says_so(tmp_path):
-    study = Study(inits=("random",), pretrains=("masked",), baseline=False)
-    listed = effects(collect(study, study_folder(tmp_path, study, lambda *_: 0.9)))
-    assert listed
-    assert all("not part of this study" in effect.verdict for effect in listed)
+def test_without_baselines_only_what_was_named_is_compared(tmp_path):
+    alone = Study(inits=("random",), pretrains=("masked",), baseline=False)
+    assert effects(collect(alone, study_folder(tmp_path / "alone", alone, lambda *_: 0.9))) == []
+    two = Study(inits=("random", "s4d-inv"), pretrains=("masked",), baseline=False)
+    [effect] = effects(collect(two, study_folder(tmp_path / "two", two, lambda *_: 0.9)))
+    assert effect.text == "s4d, s4d-inv instead of random, after masked pretraining"
 
 
 def test_an_empty_study_has_scores_and_effects_without_numbers(tmp_path):
@@ -259,7 +264,7 @@ def test_a_seed_at_chance_is_visible_and_does_not_hide_in_a_median(tmp_path):
 
 
 def test_a_cell_that_failed_says_why(tmp_path):
-    study = Study(inits=("random",))
+    study = Study(inits=("random",), fractions=(1.0,))
     out = study_folder(tmp_path, study, lambda cell, _: "loss inf" if cell.init == "random" else 0.9)
     good, bad = scores(collect(study, out))
     assert good.sentence.startswith("s4d, s4d-lin, from scratch: 90.0% [")

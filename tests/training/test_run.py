@@ -231,6 +231,7 @@ def test_a_damaged_run_file_is_refused_in_words(content, tmp_path):
 
 
 def test_a_damaged_state_is_refused_in_words(tmp_path):
+    (tmp_path / "run.toml").write_text(BOTH.to_toml())
     (tmp_path / "state.pt").write_bytes(b"damaged")
     with pytest.raises(BadCheckpoint, match=r"state\.pt"):
         run(BOTH, tmp_path, device="cpu")
@@ -247,7 +248,7 @@ with FileLock({str(tmp_path / ".lock")!r}):
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(BadConfig, match="another process is training here"):
+        with pytest.raises(BadConfig, match="another process is at work here"):
             run(BOTH, tmp_path, device="cpu")
         other.communicate("\n")
     run(config(), tmp_path, device="cpu")
@@ -257,7 +258,7 @@ def test_two_runs_of_one_process_cannot_share_a_folder(tmp_path):
     def again(report):
         run(BOTH, tmp_path, device="cpu")
 
-    with pytest.raises(BadConfig, match="another process is training here"):
+    with pytest.raises(BadConfig, match="another process is at work here"):
         run(BOTH, tmp_path, device="cpu", watch=again)
 
 

@@ -46,7 +46,7 @@ class S4D(nn.Module):
     class Config:
         """Options of S4D."""
 
-        d_state: Annotated[int, Interval(ge=2), MultipleOf(2)] = 64
+        d_state: Annotated[int, Interval(ge=2, le=65_536), MultipleOf(2)] = 64
         """State size N, counting both of each conjugate pair."""
         init: str = "s4d-lin"
         """How the eigenvalues start. See: ssmp list inits"""
