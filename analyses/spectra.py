@@ -13,7 +13,6 @@ from ssm_priors.analyses.schema import DIRECTIONS, check, index, labelled, split
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.models.build import Model
 from ssm_priors.models.protocols import HasSpectrum, Spectrum
-from ssm_priors.priors.discretise import DISCRETISATIONS
 from ssm_priors.priors.response import decay_rate, frequency, timescale
 
 MODES = ("layer", "channel", "mode")
@@ -21,7 +20,7 @@ MODES = ("layer", "channel", "mode")
 
 def per_step(spectrum: Spectrum) -> dict[str, np.ndarray]:
     """decay_rate (1/step), timescale (steps) and frequency (cycles/step) of every mode, each (H, N/2), float64."""
-    log_z, _ = DISCRETISATIONS[spectrum.discretisation](spectrum.eigenvalue, spectrum.dt)
+    log_z, _ = spectrum.per_step()
     return {"decay_rate": decay_rate(log_z), "timescale": timescale(log_z), "frequency": frequency(log_z)}
 
 
@@ -33,7 +32,8 @@ def spectra(source: Checkpoint | Model) -> xr.Dataset:
 
     Returns:
         eigenvalue_real, eigenvalue_imag (1/unit of time), decay_rate (1/step), timescale (steps) and frequency
-        (cycles/step), each (layer, channel, mode); weight |C B| (layer, channel, direction, mode); dt (layer, channel).
+        (cycles/step), each (layer, channel, mode); weight |C B| (layer, channel, direction, mode); dt (layer, channel),
+        or (layer, channel, mode) where every mode has its own. Channels that share one state make one row of it.
         The attribute `discretisation` names what leads from eigenvalues to steps.
 
     Raises:
@@ -47,7 +47,7 @@ def spectra(source: Checkpoint | Model) -> xr.Dataset:
         **split_complex("eigenvalue", MODES, np.stack([spectrum.eigenvalue for spectrum in found])),
         **{name: labelled(name, MODES, np.stack([step[name] for step in steps])) for name in steps[0]},
         "weight": labelled("weight", ["layer", "channel", "direction", "mode"], weight),
-        "dt": labelled("dt", ["layer", "channel"], np.stack([spectrum.dt for spectrum in found])),
+        "dt": labelled("dt", MODES[: 1 + found[0].dt.ndim], np.stack([spectrum.dt for spectrum in found])),
     }
     layers, channels, directions, modes = weight.shape
     coords = (

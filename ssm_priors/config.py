@@ -56,8 +56,9 @@ class ModelConfig:
     """Normalisation before each mixer."""
     dropout: Annotated[float, Interval(ge=0, lt=1)] = 0.0
     """Probability, after each mixer's activation and before each residual sum."""
-    positions: Literal["none", "learned"] = "none"
-    """Positions added to the embedding; a mixer may have its own besides (rotary)."""
+    positions: Literal["none", "learned", "sinusoidal"] = "none"
+    """Positions added to the embedding: a table up to the task's length, or sines and cosines at any length. A mixer
+    may have its own besides (rotary)."""
     causal: bool = False
     """One-sided: no output sees a later input. Holds in both phases."""
 

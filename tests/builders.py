@@ -14,7 +14,18 @@ from ssm_priors.presets import merge
 from ssm_priors.registry import MIXERS
 from ssm_priors.seeds import numpy_stream
 
-SMALL: dict[str, dict[str, Any]] = {"s4d": {"d_state": 8}, "transformer": {"heads": 2}}
+SMALL: dict[str, dict[str, Any]] = {
+    "dlr": {"d_state": 6},
+    "dss": {"d_state": 6},
+    "longconv": {"max_length": 64},
+    "lru": {"d_state": 6},
+    "mega": {"d_state": 4, "d_query": 8},
+    "s4": {"d_state": 8},
+    "s4d": {"d_state": 8},
+    "s5": {"d_state": 8},
+    "sgconv": {"max_length": 64},
+    "transformer": {"heads": 2},
+}
 """Options that make a mixer small; a mixer that is not named here runs with its defaults."""
 
 CONTINUOUS = TaskSpec(kind="continuous", length=64, classes=3)

@@ -20,3 +20,9 @@ def modes(A: np.ndarray, B: np.ndarray, C: np.ndarray, log_dt: np.ndarray, rule:
     """C B gain: (direction, H, N/2) and log z: (H, N/2); all conjugated, so that imaginary parts are positive."""
     log_z, gain = DISCRETISATIONS[rule](A.conj(), np.exp(log_dt))
     return (C * B).conj() * gain, log_z
+
+
+@cache
+def prior_arrays() -> dict[str, np.ndarray]:
+    with np.load(Path(__file__).parent / "data" / "golden_priors.npz", allow_pickle=False) as file:
+        return dict(file)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ssm_priors.batch import TaskSpec
 from ssm_priors.errors import BadData
+from ssm_priors.ops.attention import sinusoid
 
 
 class Embedding(nn.Module):
@@ -21,6 +22,7 @@ class Embedding(nn.Module):
         tokens = spec.kind == "token"
         self.values = nn.Embedding(spec.vocabulary, d_model) if tokens else nn.Linear(spec.features, d_model)
         self.positions = nn.Parameter(torch.randn(spec.length, d_model) * 0.02) if positions == "learned" else None
+        self.sinusoidal = positions == "sinusoidal"
 
     def forward(self, inputs: Tensor, hidden: Tensor | None = None, stand_in: Tensor | None = None) -> Tensor:
         """Embed.
@@ -39,6 +41,8 @@ class Embedding(nn.Module):
         u = self.values(inputs)
         if hidden is not None and stand_in is not None:
             u = torch.where(hidden[..., None], stand_in, u)
+        if self.sinusoidal:
+            u = u + sinusoid(u.shape[1], u.shape[2], u.device).to(u.dtype)
         if self.positions is None:
             return u
         if u.shape[1] > len(self.positions):

@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor, nn
 
+from ssm_priors.priors.discretise import discretise
+
 
 @runtime_checkable
 class Mixer(Protocol):
@@ -20,16 +22,26 @@ class Mixer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """A layer's state-space parameters as NumPy float64, without discretisation; one of each conjugate pair."""
+    """A layer's state-space parameters as NumPy float64, without discretisation; one of each conjugate pair.
+
+    A mixer whose channels share one state has a single row in place of H.
+    """
 
     eigenvalue: np.ndarray
     """A: (H, N/2), complex, per unit of time."""
     dt: np.ndarray
-    """(H,), units of time a step."""
+    """Units of time a step: (H,), or (H, N/2) where every mode has its own."""
     weight: np.ndarray
-    """C B: (direction, H, N/2), complex."""
+    """C B: (direction, H, N/2), complex; for a shared state the size of the matrix c_n b_n."""
     discretisation: str
-    """A name in `ssm_priors.priors.discretise.DISCRETISATIONS`."""
+    """A name in `ssm_priors.priors.discretise.RULES`."""
+
+    def per_step(self) -> tuple[np.ndarray, np.ndarray]:
+        """log z and the input's gain of every mode, each (H, N/2), complex."""
+        if self.dt.ndim == 1:
+            return discretise(self.discretisation, self.eigenvalue, self.dt)
+        log_z, gain = discretise(self.discretisation, self.eigenvalue.reshape(-1, 1), self.dt.ravel())
+        return log_z.reshape(self.dt.shape), gain.reshape(self.dt.shape)
 
 
 @runtime_checkable
@@ -68,5 +80,5 @@ class HasSsmParameters(Protocol):
     """Owns parameters that train at the SSM's own rate and are never decayed."""
 
     def ssm_parameters(self) -> list[nn.Parameter]:
-        """Those parameters: A and dt, in whatever form the mixer stores them."""
+        """Those parameters: A and dt, in whatever form the mixer stores them, and what its paper trains like them."""
         ...

@@ -1,12 +1,14 @@
-"""Softmax attention over valid positions, and rotary positions.
+"""Softmax attention over valid positions, whole or within a window, and positions.
 
     y = softmax(q k^T / sqrt(d)) v
 
 through torch's `scaled_dot_product_attention`. Source: Vaswani et al. 2017, arXiv 1706.03762; rotary positions:
-Su et al. 2021, arXiv 2104.09864.
+Su et al. 2021, arXiv 2104.09864; windows: Beltagy et al. 2020, arXiv 2004.05150.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +35,106 @@ def attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, causal: bool, dr
     if not causal and bool((lengths < length).any()):
         mask = (torch.arange(length, device=q.device) < lengths[:, None])[:, None, None, :]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+
+
+def local_attention(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, causal: bool, window: int, dropout: float = 0.0
+) -> Tensor:
+    """Attention in which a query sees only keys at most `window` steps away, in memory that grows with L times window.
+
+    Queries are cut into blocks of `window`; each sees its own block and its neighbours (the left one only, if causal)
+    through a mask of the block's own size.
+
+    Args:
+        q, k, v: (B, heads, L, d).
+        lengths: (B,), valid positions from the left, at least 1 each.
+        causal: whether a query sees only keys up to itself.
+        window: largest distance in steps, at least 1.
+        dropout: probability of dropping an attention weight.
+
+    Returns:
+        (B, heads, L, d); what stands at padded queries is finite and of no meaning.
+
+    Source: arXiv 2004.05150, section 3.1 (sliding window).
+    """
+    batch, _, length, _ = q.shape
+    if window >= length - 1:  # no key is out of reach
+        return attention(q, k, v, lengths, causal, dropout)
+    rest = -length % window
+    ahead = 0 if causal else window
+    queries = F.pad(q, (0, 0, 0, rest)).unflatten(2, (-1, window))
+    keys, values = (F.pad(x, (0, 0, window, rest + ahead)).unfold(2, 2 * window + ahead, window) for x in (k, v))
+    y = F.scaled_dot_product_attention(
+        _fold(queries),
+        _fold(keys.transpose(-1, -2)),
+        _fold(values.transpose(-1, -2)),
+        attn_mask=_block_mask(lengths, queries.shape[2], window, causal),
+        dropout_p=dropout,
+    )
+    return y.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
+def _fold(blocks: Tensor) -> Tensor:
+    """(B, heads, blocks, steps, d) -> (B blocks, heads, steps, d)."""
+    return blocks.transpose(1, 2).flatten(0, 1)
+
+
+def _block_mask(lengths: Tensor, blocks: int, window: int, causal: bool) -> Tensor:
+    """(B blocks, 1, window, keys of a block), True where a query sees a key; every query sees itself."""
+    device = lengths.device
+    block = torch.arange(blocks, device=device)[:, None, None] * window
+    query = torch.arange(window, device=device)[:, None]
+    key = torch.arange(-window, window if causal else 2 * window, device=device)
+    band = (key - query <= 0 if causal else key - query <= window) & (query - key <= window)
+    there = (block + key >= 0) & (block + key < lengths[:, None, None, None])
+    # a padded query would see no key at all: softmax over nothing is NaN, and so is its gradient
+    return ((band & there) | (key == query)).flatten(0, 1)[:, None]
+
+
+def laplace_attention(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, causal: bool, bias: Tensor, dropout: float = 0.0
+) -> Tensor:
+    """Attention whose weights do not compete: y = f(q k^T / keys + bias) v, f the Laplace function of Mega.
+
+    f(x) = (1 + erf((x - m) / (s sqrt 2))) / 2 with m = sqrt(1/2) and s = sqrt(1/(4 pi)), which has the value and
+    slope of a squared ReLU at x = m; `keys` is how many keys the query sees. Its memory grows with L squared.
+
+    Args:
+        q, k, v: (B, heads, L, d).
+        lengths: (B,), valid positions from the left, at least 1 each.
+        causal: whether a query sees only keys up to itself.
+        bias: broadcasts to (B, heads, L, L).
+        dropout: probability of dropping an attention weight.
+
+    Returns:
+        (B, heads, L, d).
+
+    Source: Ma et al. 2023, arXiv 2209.10655 (Laplace attention function).
+    """
+    position = torch.arange(q.shape[2], device=q.device)
+    visible = (position < lengths[:, None])[:, None, None, :]
+    if causal:
+        visible = visible & (position <= position[:, None])
+    scores = q @ k.transpose(-1, -2) / visible.sum(-1, keepdim=True) + bias
+    weights = (1 + torch.erf((scores - math.sqrt(0.5)) * math.sqrt(2 * math.pi))) / 2
+    return F.dropout(weights * visible, dropout) @ v
+
+
+def sinusoid(length: int, channels: int, device: torch.device | None = None) -> Tensor:
+    """Fixed positions: sin(t 10000^(-2i/H)) at channel 2i and the cosine at channel 2i + 1.
+
+    Args:
+        length: number of positions L.
+        channels: H, odd ones too.
+
+    Returns:
+        (L, H), float64.
+
+    Source: arXiv 1706.03762, section 3.5.
+    """
+    rate = 10_000.0 ** (-torch.arange(0, channels, 2, device=device, dtype=torch.float64) / channels)
+    angle = torch.arange(length, device=device, dtype=torch.float64)[:, None] * rate
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :channels]
 
 
 def rotate(x: Tensor, base: float = 10_000.0) -> Tensor:

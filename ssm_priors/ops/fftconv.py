@@ -32,6 +32,22 @@ def fftconv(u: Tensor, kernel: Tensor) -> Tensor:
     return y
 
 
+def fir_step(u: Tensor, state: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of a convolution whose kernel ends, with its last inputs as the state.
+
+    Args:
+        u: (B, H), the present input.
+        state: (B, R, H), the R inputs before it, oldest first.
+        kernel: (H, R), lags 0 .. R-1.
+
+    Returns:
+        y: (B, H) and the next state, in the state's dtype.
+    """
+    state = torch.cat([state[:, 1:], u[:, None].to(state.dtype)], dim=1)
+    with torch.autocast(u.device.type, enabled=False):
+        return torch.einsum("brh,hr->bh", state, kernel.to(state.dtype).flip(-1)), state
+
+
 class _FFTConv(torch.autograd.Function):
     @staticmethod
     @without_autocast

@@ -39,6 +39,15 @@ def test_bilinear_is_told_from_zero_order_hold():
     assert not np.allclose(zoh.frequency, bilinear.frequency)
 
 
+@pytest.mark.parametrize(("name", "timescales"), [("lru", ("layer", "channel")), ("s5", ("layer", "channel", "mode"))])
+def test_a_state_that_all_channels_share_is_one_row(name, timescales):
+    found = spectra(builders.model(name, layers=2))
+    assert found.sizes["channel"] == 1
+    assert found.dt.dims == timescales
+    assert (found.decay_rate > 0).all()
+    assert (found.weight > 0).all()
+
+
 def test_a_model_without_a_spectrum_says_so():
     with pytest.raises(NotThere, match="has no spectra: its mixer is a Transformer, not a state space"):
         spectra(make_checkpoint("transformer"))

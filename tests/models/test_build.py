@@ -10,6 +10,7 @@ from ssm_priors.models.backbone import BatchNorm
 from ssm_priors.models.build import build, fresh_head
 from ssm_priors.models.heads import mean_pool
 from ssm_priors.models.padding import silence_padding, valid_positions
+from ssm_priors.ops.attention import sinusoid
 from ssm_priors.registry import MIXERS
 
 
@@ -104,6 +105,15 @@ def test_learned_positions_tell_positions_apart_and_say_where_they_end():
     assert not torch.equal(u[0, 0], u[0, 1])
     with pytest.raises(BadData, match=r"65 positions.*64"):
         network(torch.ones(1, 65, 1), torch.tensor([65]))
+
+
+def test_sinusoidal_positions_are_fixed_added_and_reach_any_length():
+    network, plain = model(positions="sinusoidal"), model()
+    assert network.state_dict().keys() == plain.state_dict().keys()
+    x = normal(1, 200, 1, dtype=torch.float32)
+    added = network.embedding(x) - plain.embedding(x)
+    torch.testing.assert_close(added[0], sinusoid(200, 8).float(), rtol=0, atol=1e-6)
+    assert network.bfloat16().embedding(x.bfloat16()).dtype == torch.bfloat16
 
 
 def test_an_unknown_init_is_refused_before_anything_is_built():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssm_priors.ops import reference
-from ssm_priors.ops.fftconv import fftconv
+from ssm_priors.ops.fftconv import fftconv, fir_step
 from ssm_priors.priors import response
 
 LENGTHS = [1, 2, 3, 5, 7, 195, 196, 783, 784, 785]
@@ -113,3 +113,14 @@ def test_it_gives_the_published_layer_outputs(name):
     kernel = torch.from_numpy(response.kernel(C, log_z, 64))
     answer = fftconv(u, kernel) + torch.from_numpy(layer["D"][0]) * u
     np.testing.assert_allclose(answer.numpy().transpose(0, 2, 1), layer["y_id"], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("reach", [1, 7, 30])
+def test_steps_with_the_last_inputs_as_state_equal_the_convolution(reach):
+    u, kernel = normal(2, 20, 3), normal(1, 3, reach, seed=1)
+    whole = torch.nn.functional.pad(kernel, (0, max(0, 20 - reach)))[..., :20]
+    state, outputs = u.new_zeros(2, reach, 3), []
+    for t in range(20):
+        y, state = fir_step(u[:, t], state, kernel[0])
+        outputs.append(y)
+    torch.testing.assert_close(torch.stack(outputs, 1), reference.convolution(u, whole), rtol=1e-12, atol=1e-12)

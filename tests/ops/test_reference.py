@@ -65,3 +65,34 @@ def test_attention_weighs_by_the_exponential_of_the_scaled_score():
     v = torch.tensor([[0.0], [1.0]], dtype=torch.float64)[None, None]
     answer = reference.attention(q, k, v, torch.tensor([2]), causal=False)
     torch.testing.assert_close(answer, torch.full((1, 1, 2, 1), 0.75, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("causal", "expected"), [(True, [1, 1.5, 2.5, 3]), (False, [1.5, 2, 2.5, 3])])
+def test_attention_with_equal_scores_is_a_mean_within_the_window(causal, expected):
+    v = torch.arange(1.0, 5.0, dtype=torch.float64)[None, None, :, None]
+    answer = reference.attention(torch.zeros_like(v), torch.zeros_like(v), v, torch.tensor([3]), causal, window=1)
+    assert answer[0, 0, :, 0].tolist() == pytest.approx(expected)
+
+
+def test_laplace_attention_of_one_key_is_a_normal_distribution_function_of_the_score():
+    q, k, v = (torch.full((1, 1, 1, 1), value, dtype=torch.float64) for value in (0.6, 1.5, 2.0))
+    answer = reference.laplace_attention(q, k, v, torch.tensor([1]), False, torch.tensor([[0.1]], dtype=torch.float64))
+    expected = 1 + math.erf((0.6 * 1.5 + 0.1 - math.sqrt(0.5)) * math.sqrt(2 * math.pi))
+    assert answer.item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_laplace_attention_divides_scores_by_the_keys_seen():
+    one, v = (
+        torch.ones(1, 1, 4, 1, dtype=torch.float64),
+        torch.tensor([1.0, 10, 100, 1000]).double()[None, None, :, None],
+    )
+    answer = reference.laplace_attention(one, one, v, torch.tensor([3]), True, torch.zeros(4, 4).double())[0, 0, :, 0]
+    weight = [(1 + math.erf((1 / keys - math.sqrt(0.5)) * math.sqrt(2 * math.pi))) / 2 for keys in (1, 2, 3)]
+    assert answer.tolist() == pytest.approx([weight[0], 11 * weight[1], 111 * weight[2], 111 * weight[2]], rel=1e-14)
+
+
+def test_a_moving_average_of_an_impulse_decays_to_both_sides_from_the_impulse_itself():
+    u = torch.tensor([0.0, 0, 1, 0], dtype=torch.float64)[None, :, None]
+    weight, q = torch.tensor([3.0, 10]).double()[:, None, None], torch.tensor([0.5, 0.1]).double()[:, None, None]
+    assert reference.moving_average(u, weight[:1], q[:1])[0, :, 0].tolist() == [0, 0, 3, 1.5]
+    assert reference.moving_average(u, weight, q)[0, :, 0].tolist() == pytest.approx([0.1, 1, 13, 1.5])

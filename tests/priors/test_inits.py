@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from golden import arrays
+from golden import arrays, prior_arrays
 from scipy import stats
 
+from ssm_priors.priors import dss
 from ssm_priors.priors.hippo import legs, legs_normal_eigenvalues
 from ssm_priors.registry import INITS
 
@@ -48,6 +49,32 @@ def test_an_s4d_init_is_the_published_one_up_to_conjugation(name, published, n):
     expected = np.sort_complex(arrays()[f"init/{published}/N{n}/A"][0].conj())
     for row in spectrum(name, n):
         np.testing.assert_allclose(np.sort_complex(row), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("law", ["inv2", "quad", "real"])
+def test_the_other_laws_are_the_published_ones_up_to_conjugation(law):
+    expected = prior_arrays()[f"init/{law}/N8/A"][0].conj()
+    for row in spectrum(f"s4d-{law}", 8):
+        np.testing.assert_allclose(row, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("law", ["lin", "inv", "inv2", "quad", "real", "legs"])
+@pytest.mark.parametrize("n", [8, 64])
+def test_every_s4d_init_is_the_published_one_in_the_full_arrays(law, n, golden):
+    with np.load(golden / "s4d_init.npz") as source:
+        expected = source[f"{'legs_f64' if law == 'legs' else law}/N{n}/A"][0].conj()
+        in_float32 = source[f"legs/N{n}/A"][0].conj()
+    found = np.sort_complex(spectrum(f"s4d-{law}", n)[0])
+    np.testing.assert_allclose(found, np.sort_complex(expected), rtol=1e-10, atol=1e-10)
+    if law == "legs":
+        np.testing.assert_allclose(found, np.sort_complex(in_float32), rtol=1e-6, atol=1e-6)
+
+
+def test_dss_inits_are_dss_modes_with_one_of_each_conjugate_pair():
+    np.testing.assert_array_equal(spectrum("dss-hippo-skew", 64), spectrum("s4d-legs", 64))
+    np.testing.assert_array_equal(spectrum("dss-lin", 64), spectrum("s4d-lin", 64))
+    drawn = dss.randn(32, np.random.default_rng(0))
+    np.testing.assert_array_equal(spectrum("dss-random", 64)[2], drawn.real + 1j * np.abs(drawn.imag))
 
 
 def test_the_linear_init_is_exactly_its_formula():

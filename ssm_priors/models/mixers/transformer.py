@@ -1,4 +1,4 @@
-"""Multi-head attention, full or causal, with rotary positions.
+"""Multi-head attention, full, causal or within a window, with rotary positions.
 
 Source: Vaswani et al. 2017, arXiv 1706.03762. The feed-forward half of a Transformer block is the backbone's `expand`.
 """
@@ -14,15 +14,16 @@ from torch import Tensor, nn
 
 from ssm_priors.errors import BadConfig
 from ssm_priors.models.padding import silence_padding
-from ssm_priors.ops.attention import attention, rotate
+from ssm_priors.ops.attention import attention, local_attention, rotate
 from ssm_priors.registry import MIXERS
 
 
 @MIXERS.register("transformer")
 class Transformer(nn.Module):
-    """Multi-head softmax attention with rotary positions; feed-forward comes from model.expand.
+    """Multi-head softmax attention, full or local, with rotary positions; feed-forward comes from model.expand.
 
-    Source: Vaswani et al. 2017, arXiv 1706.03762; rotary: Su et al. 2021, arXiv 2104.09864.
+    Source: Vaswani et al. 2017, arXiv 1706.03762; rotary: Su et al. 2021, arXiv 2104.09864; windows: Beltagy et al.
+    2020, arXiv 2004.05150.
     """
 
     @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,8 @@ class Transformer(nn.Module):
         """Attention heads; must divide d_model."""
         rotary: bool = True
         """Turn queries and keys by their position. Off: positions come from model.positions, or not at all."""
+        window: Annotated[int, Ge(0)] = 0
+        """Local attention: the largest distance, in steps, between a query and a key it sees; 0: no limit."""
 
     def __init__(self, options: Config, *, d_model: int, causal: bool, dropout: float, rng: np.random.Generator):
         super().__init__()
@@ -40,7 +43,8 @@ class Transformer(nn.Module):
             raise BadConfig(f"model.d_model {d_model} does not divide into {options.heads} heads")
         if options.rotary and (d_model // options.heads) % 2:
             raise BadConfig(f"rotary positions turn pairs: {d_model // options.heads} channels a head is odd")
-        self.heads, self.rotary, self.causal = options.heads, options.rotary, causal
+        self.heads, self.rotary, self.window = options.heads, options.rotary, options.window
+        self.causal = causal
         self.attention_dropout = dropout
         self.input = nn.Linear(d_model, 3 * d_model)
         self.output = nn.Linear(d_model, d_model)
@@ -52,5 +56,8 @@ class Transformer(nn.Module):
         if self.rotary:
             q, k = rotate(q), rotate(k)
         dropout = self.attention_dropout if self.training else 0.0
-        y = attention(q, k, v, lengths, self.causal, dropout)
+        if self.window:
+            y = local_attention(q, k, v, lengths, self.causal, self.window, dropout)
+        else:
+            y = attention(q, k, v, lengths, self.causal, dropout)
         return self.output(y.transpose(1, 2).flatten(-2))
