@@ -2,7 +2,7 @@
 
 z_{h,n} = exp(-xi_h/2 + i (2 pi n / N + 2 pi h / (N H))),   h = 0 .. H-1
 
-Frequency and decay are set per step, so that neither depends on dt. Of the N modes of a channel, those with
+Frequency and decay are set per step, so that neither depends on dt: these modes are no init for mixers that multiply by one. Of the N modes of a channel, those with
 n = 0 .. N/2-1 are kept: their conjugates are the mirror image of the grid, and what reaches [pi, 2 pi) is redundant for
 real signals.
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 
 from ssm_priors.priors.discretise import log_uniform_dt
-from ssm_priors.registry import INITS
 
 XI_BOUNDS = (1e-3, 1e-1)
 """Bounds of the damping xi, 1/step. Source: arXiv 2508.20441, table 5; for sequences of 16,384 and more, from 1e-4."""
@@ -42,12 +41,3 @@ def grid(d_state: int, channels: int, rng: np.random.Generator, xi: tuple[float,
     n, h = np.arange(d_state // 2), np.arange(channels)[:, None]
     angle = 2 * np.pi * (n + h / channels) / d_state
     return -log_uniform_dt(channels, *xi, rng)[:, None] / 2 + 1j * angle
-
-
-@INITS.register("s4d-dfout")
-def s4d_dfout(d_state: int, channels: int, rng: np.random.Generator) -> np.ndarray:
-    """Modes on a discrete Fourier grid over all channels; its unit of time is the step: set dt_min = dt_max = 1.
-
-    Source: Solozabal et al. 2025, arXiv 2508.20441, section 4.2 (S4D-DFouT).
-    """
-    return grid(d_state, channels, rng)
