@@ -2,9 +2,9 @@
 
 z_{h,n} = exp(-xi_h/2 + i (2 pi n / N + 2 pi h / (N H))),   h = 0 .. H-1
 
-Frequency and decay are set per step, so that neither depends on dt: these modes are no init for mixers that multiply by one. Of the N modes of a channel, those with
-n = 0 .. N/2-1 are kept: their conjugates are the mirror image of the grid, and what reaches [pi, 2 pi) is redundant for
-real signals.
+Frequency and decay are set per step, so that neither depends on dt: these modes are no init for mixers that multiply by
+one. Of the N modes of a channel, those with n = 0 .. N/2-1 are kept: their conjugates are the mirror image of the grid,
+and what reaches [pi, 2 pi) is redundant for real signals.
 
 Source: Solozabal et al. 2025, "Uncovering the Spectral Bias in Diagonal State Space Models", arXiv 2508.20441.
 """
