@@ -24,14 +24,19 @@ def show(kind: str, output: Output) -> int:
 
 
 def _models() -> list[dict[str, Any]]:
+    """Every mixer, small as in the preset `quick`: what it can be asked for (see `models.protocols`), and its size."""
     from ssm_priors.models.build import build, parameter_count
+    from ssm_priors.models.protocols import HasKernel, HasSpectrum, HasStep
 
     rows = []
     for name in MIXERS:
         config = RunConfig.from_dict(presets.compose("quick", model=name, task="mnist"))
         spec = TASKS["mnist"].load(config.task.options).spec
-        model = build(config.model, spec, 0, outputs=spec.classes, pooled=True)
-        row = {"name": name, "parameters (quick)": f"{parameter_count(model):,}"}
+        model = build(config.model, spec, config.seed, outputs=spec.classes, pooled=True)
+        skills = {"kernel": HasKernel, "spectrum": HasSpectrum, "step": HasStep}
+        can = {skill: "yes" if isinstance(model.mixers[0], protocol) else "-" for skill, protocol in skills.items()}
+        init = getattr(config.model.mixer.options, "init", "-")
+        row = {"name": name, "parameters": f"{parameter_count(model):,}", **can, "init": init}
         rows.append(row | {"what": summary(MIXERS[name]), "source": source(MIXERS[name])})
     return rows
 

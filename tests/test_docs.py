@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from ssm_priors.cli.app import app
+from ssm_priors.cli.listing import _models
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,3 +54,15 @@ def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_table_of_models_is_that_of_the_registry():
+    columns = ("name", "parameters", "kernel", "spectrum", "step", "init", "source")
+    rows = [
+        " | ".join(f"`{row[column]}`" if column == "name" else row[column] for column in columns) for row in _models()
+    ]
+    assert [f"| {row} |" for row in rows] == [
+        line
+        for line in (ROOT / "docs" / "models.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `") and line.count("|") == len(columns) + 1
+    ]

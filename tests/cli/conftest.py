@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-TINY = [
+FROM_SCRATCH = [
     *("--task", "digits", "--set", "model.d_model=8", "--set", "model.layers=1", "--set", "model.mixer.d_state=4"),
-    *("--set", "finetune.epochs=2", "--set", "pretrain.epochs=1", "--threads", "1"),
+    *("--set", "finetune.epochs=2"),
 ]
 """Seconds of training, through every part of a run."""
+TINY = [*FROM_SCRATCH, "--set", "pretrain.epochs=1"]
+"""The same where something is pretrained."""
 
 Command = Callable[..., subprocess.CompletedProcess]
 

@@ -17,7 +17,7 @@ import xarray as xr
 
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 
-from .conftest import TINY
+from .conftest import FROM_SCRATCH, TINY
 
 pytestmark = pytest.mark.xdist_group("study")
 
@@ -69,7 +69,7 @@ def test_json_is_one_strict_document_that_agrees_with_the_checkpoints(ssmp, stud
 def test_a_folder_of_another_study_is_refused_and_left_alone(ssmp, study):
     folder, _ = study
     before = (folder / "study.toml").read_bytes()
-    said = ssmp("ablate", "--init", "s4d-inv", *TINY, "--out", folder)
+    said = ssmp("ablate", "--init", "s4d-inv", *FROM_SCRATCH, "--out", folder)
     assert said.returncode == 2
     assert "another study" in said.stderr
     assert "Traceback" not in said.stderr
@@ -78,7 +78,7 @@ def test_a_folder_of_another_study_is_refused_and_left_alone(ssmp, study):
 
 def test_a_folder_with_other_files_is_refused(ssmp, tmp_path):
     (tmp_path / "thesis.tex").write_text("do not lose me")
-    said = ssmp("ablate", "--init", "random", *TINY, "--out", tmp_path)
+    said = ssmp("ablate", "--init", "random", *FROM_SCRATCH, "--out", tmp_path)
     assert said.returncode == 2
     assert "no study.toml" in said.stderr
 
@@ -128,7 +128,7 @@ def test_a_transformer_has_no_init_axis_and_causal_pretraining_makes_all_cells_o
 
 def test_a_run_that_blows_up_fails_its_cell_and_not_the_study(ssmp, tmp_path):
     blow_up = ["--set", "finetune.learning_rate=1e30", "--set", "finetune.warmup=0.0", "--set", "finetune.clip=1e30"]
-    said = ssmp("ablate", "--init", "random", *TINY, *blow_up, "--out", tmp_path / "out")
+    said = ssmp("ablate", "--init", "random", *FROM_SCRATCH, *blow_up, "--out", tmp_path / "out")
     assert said.returncode == 1
     assert "failed" in said.stdout + said.stderr
     assert "learning_rate" in said.stderr

@@ -8,6 +8,7 @@ from builders import config, model
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ssm_priors.models.protocols import HasSsmParameters
 from ssm_priors.registry import MIXERS
 from ssm_priors.training.optimiser import adamw, parameter_groups, rate_factor, set_rate
 
@@ -23,15 +24,27 @@ def test_with_zero_gradients_only_matrices_move_and_by_the_decay_alone(name):
     for parameter in network.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimiser.step()
-    still = ("bias", "norm.weight", "log_dt", "log_A_real", "A_imag", ".D")
+    parts = [part for part in network.modules() if isinstance(part, HasSsmParameters)]
+    own_rate = {id(parameter) for part in parts for parameter in part.ssm_parameters()}
     moved = 0
     for key, parameter in network.named_parameters():
-        if key.endswith(still):
+        if parameter.ndim == 1 or id(parameter) in own_rate:
             assert torch.equal(parameter, before[key]), key
         else:
             torch.testing.assert_close(parameter.detach(), before[key] * 0.99, rtol=1e-6, atol=0)
             moved += 1
     assert moved >= 4
+
+
+def test_the_groups_of_s4d_are_A_and_dt_then_vectors_then_matrices():
+    network = model()
+    names = {id(parameter): key.split(".")[-1] for key, parameter in network.named_parameters()}
+    groups = {
+        group["name"]: {names[id(one)] for one in group["params"]} for group in parameter_groups(network, SETTINGS)
+    }
+    assert groups["ssm"] == {"log_dt", "log_A_real", "A_imag"}
+    assert groups["vectors"] == {"D", "bias", "weight"}
+    assert groups["matrices"] == {"C", "weight"}
 
 
 def test_ssm_parameters_train_at_their_own_rate_and_stand_still_at_zero():
