@@ -85,7 +85,9 @@ class Study:
         for name in study.pretrains:
             _ = name == NONE or OBJECTIVES[name]
         if study.inits and not any(baseline_init(model) != NONE for model in study.models):
-            raise BadConfig(f"inits were named, but {', '.join(study.models)} has no state space that they could start")
+            raise BadConfig(
+                f"inits were named, but {', '.join(study.models)} has no option init. See: ssmp list models"
+            )
         presets.refuse_idle(study.changes, study._pretrains())
         for cell in study.cells():
             study.config(cell, seed=0)

@@ -15,7 +15,7 @@ WRONG = [
     (["ablate", "--model", "transfomer", "--pretrain", "masked"], "Did you mean transformer?"),
     (["ablate", "--init", "random", "--task", "mnst"], "Did you mean mnist?"),
     (["ablate", "--init", "random", "--preset", "quik"], "Did you mean quick?"),
-    (["ablate", "--init", "random", "--model", "transformer"], "no state space"),
+    (["ablate", "--init", "random", "--model", "transformer"], "no option init"),
     (["ablate", "--pretrain", "causal", "--bidirectional"], "sees both sides"),
     (["ablate", "--pretrain", "masked", "--set", "pretrain.objective.ratio=1"], "ratio"),
     (["ablate", "--pretrain", "masked", "--set", "pretrain.objective.ratio=0"], "ratio"),
