@@ -15,7 +15,7 @@ from ssm_priors.folder import claimed
 from ssm_priors.studies.engines.local import Job, LocalEngine
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.training.loop import StepReport
-from ssm_priors.training.run import CHECKPOINT, read_finished
+from ssm_priors.training.run import CHECKPOINT, CONFIG, read_finished
 
 FAILURE = "failed.txt"
 
@@ -41,6 +41,13 @@ class Run:
         except (BadCheckpoint, BadData) as error:
             return f"{error}. Remove {self.folder} to run it again"
         return ""
+
+    def note_failure(self, reason: str) -> None:
+        """Leave the reason in the run's folder; with the configuration, without which a later try may not claim it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / CONFIG).exists():
+            atomic.write_text(self.folder / CONFIG, self.config.to_toml())
+        atomic.write_text(self.folder / FAILURE, reason)
 
     @property
     def size(self) -> float:
@@ -85,8 +92,7 @@ def execute(study: Study, out: Path, engine: LocalEngine) -> Iterator[Event]:
         for message in engine.execute([Job(run.config, run.folder) for run in todo]):
             run = todo[message.job]
             if message.kind == "failed":
-                run.folder.mkdir(parents=True, exist_ok=True)
-                atomic.write_text(run.folder / FAILURE, message.content)
+                run.note_failure(message.content)
                 yield Event("failed", run, reason=message.content)
             elif message.kind == "finished":
                 (run.folder / FAILURE).unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from ssm_priors.models.build import Model
 from ssm_priors.tasks.task import Split
 
 FACTOR = 4
+"""How many training batches make one of evaluation, which keeps nothing for a backward pass."""
 
 
 @dataclass(frozen=True, slots=True)

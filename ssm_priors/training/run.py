@@ -34,6 +34,7 @@ from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loop import Phase, Watch, train
 from ssm_priors.training.provenance import process_peak_memory, provenance
 
+CONFIG = "run.toml"
 CHECKPOINT = "ckpt.pt"
 PRETRAINED = "pretrained.pt"
 TEST = "test.npz"
@@ -65,7 +66,7 @@ def run(
         RunFailed: it began and broke down.
     """
     where = pick_device(device)
-    with claimed(folder, "run.toml", config.to_toml(), lambda path: _refuse_other(path, config)):
+    with claimed(folder, CONFIG, config.to_toml(), lambda path: _refuse_other(path, config)):
         journal = Journal(folder, save_every)
         if not (folder / CHECKPOINT).exists():
             remove_leftovers(folder, {CHECKPOINT, PRETRAINED, TEST, journal.state.name})
