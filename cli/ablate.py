@@ -15,6 +15,7 @@ from ssm_priors.registry import OBJECTIVES
 from ssm_priors.studies.engines.local import LocalEngine
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.runner import execute, plan, workers_for
+from ssm_priors.training.provenance import kernels
 from ssm_priors.training.run import pick_device, preflight
 
 
@@ -41,6 +42,7 @@ def ablate(
     jobs: int | None,
     threads: int,
     save_every: float,
+    malloc_tuning: bool,
     output: Output,
 ) -> int:
     """Run the study, write and print its results; 1 if a run failed.
@@ -49,14 +51,17 @@ def ablate(
         SsmPriorsError: wrong use, found before any training.
     """
     study = Study.from_dict(asdict(_one_sided_if_needed(request, output)))
-    pick_device(device)
+    where = pick_device(device)
     for cell in study.cells():
         preflight(study.config(cell, seed=0))
     out = out or Path("ssmp-runs") / f"ablate-{study.fingerprint}"
     runs = plan(study, out)
     workers = jobs or workers_for(len(runs), threads)
-    engine = LocalEngine(workers=workers, threads=threads, device=device, save_every=save_every)
+    engine = LocalEngine(
+        workers=workers, threads=threads, device=device, save_every=save_every, malloc_tuning=malloc_tuning
+    )
     output.note(f"{len(study.cells())} cells, {len(runs)} runs, {workers} at a time, in {out}")
+    output.note(f"kernels: {kernels(where)}")
     failed = watch(execute(study, out, engine), runs, output)
     present(study, out, output)
     return RunFailed.exit_code if failed else 0

@@ -82,6 +82,7 @@ def ablate(
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as cores")] = None,
     threads: options.Threads = 1,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
+    malloc_tuning: options.MallocTuning = True,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
@@ -110,6 +111,7 @@ def ablate(
         jobs=jobs,
         threads=threads,
         save_every=save_every,
+        malloc_tuning=malloc_tuning,
         output=Output(as_json=json, quiet=quiet),
     )
 
@@ -137,6 +139,7 @@ def train(
     device: options.Device = "auto",
     threads: options.Threads = 1,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
+    malloc_tuning: options.MallocTuning = True,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
@@ -161,7 +164,15 @@ def train(
         | ({} if fraction is None else {"fraction": fraction}),
     )
     output = Output(as_json=json, quiet=quiet)
-    return train(run_config, out=out, device=device, threads=threads, save_every=save_every, output=output)
+    return train(
+        run_config,
+        out=out,
+        device=device,
+        threads=threads,
+        save_every=save_every,
+        malloc_tuning=malloc_tuning,
+        output=output,
+    )
 
 
 @command("evaluate")
@@ -214,6 +225,24 @@ def report(
     from ssm_priors.cli.report import report
 
     return report(folder, output=Output(as_json=json))
+
+
+@command("bench")
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few rounds.")] = False,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads: with one, CPU time is told, else wall time.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("ssmp-bench"),
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Show what a layer costs on this machine.
+
+    Time and peak memory of the compiled kernels and of torch's, beside a naive layer under the same allocator setting
+    and beside the sum of what the machine could do at best; and a chart of both against length, with attention.
+    """
+    from ssm_priors.cli.bench import bench
+
+    return bench(quick=quick, threads=threads, out=out, output=Output(as_json=json, quiet=quiet))
 
 
 @command("list")

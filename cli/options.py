@@ -26,6 +26,10 @@ Set = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: CUDA where it works.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each run; another number rounds differently.")]
+MallocTuning = Annotated[
+    bool,
+    typer.Option("--malloc-tuning/--no-malloc-tuning", help="Keep freed memory for later tensors: faster, glibc only."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, and nothing else.")]
 CheckpointFile = Annotated[Path, typer.Argument(help="A ckpt.pt.", show_default=False)]

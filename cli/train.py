@@ -14,7 +14,8 @@ from ssm_priors.cli.evaluate import describe
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
 from ssm_priors.training.loop import StepReport
-from ssm_priors.training.run import CHECKPOINT, preflight, read_finished, run
+from ssm_priors.training.provenance import kernels
+from ssm_priors.training.run import CHECKPOINT, pick_device, preflight, read_finished, run
 
 
 def compose(
@@ -33,14 +34,32 @@ def compose(
     return RunConfig.read(path)
 
 
-def train(config: RunConfig, *, out: Path | None, device: str, threads: int, save_every: float, output: Output) -> int:
+def train(
+    config: RunConfig,
+    *,
+    out: Path | None,
+    device: str,
+    threads: int,
+    save_every: float,
+    malloc_tuning: bool,
+    output: Output,
+) -> int:
     """Train and test; prints the accuracy with its interval and where the files are."""
     preflight(config)
     folder = out or Path("ssmp-runs") / f"train-{config.fingerprint}"
     done = (folder / CHECKPOINT).exists()
     output.note(f"{folder}: {'finished before, kept' if done else config.model.mixer.name + ' on ' + config.task.name}")
+    output.note(f"kernels: {kernels(pick_device(device))}")
     with Watch(output) as watch:
-        checkpoint = run(config, folder, device=device, threads=threads, save_every=save_every, watch=watch)
+        checkpoint = run(
+            config,
+            folder,
+            device=device,
+            threads=threads,
+            save_every=save_every,
+            malloc_tuning=malloc_tuning,
+            watch=watch,
+        )
     score = describe(checkpoint, *read_finished(folder)[1:])
     output.json(score | {"folder": str(folder), "record": checkpoint.record})
     output.text(score["text"])

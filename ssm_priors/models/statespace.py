@@ -19,12 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ssm_priors.errors import BadConfig
-from ssm_priors.models.padding import silence_padding
+from ssm_priors.models.padding import silence_padding, valid_positions
 from ssm_priors.models.protocols import Spectrum
+from ssm_priors.ops import dispatch
 from ssm_priors.ops.discretise import Discrete
-from ssm_priors.ops.fftconv import fftconv
 from ssm_priors.ops.scan import scan
-from ssm_priors.ops.vandermonde import vandermonde
 from ssm_priors.priors.discretise import log_uniform_dt
 
 # Outside these bounds exp() of a parameter overflows, or |z| rounds to 1 in float32. No init comes near them; they hold
@@ -160,21 +159,28 @@ class Shared(NamedTuple):
     """(direction, H, N), complex128."""
 
 
-def convolve(u: Tensor, lengths: Tensor, kernel: Callable[[int], Tensor], D: Tensor) -> Tensor:
-    """u * kernel + D u, with the padding silenced.
+def convolve(u: Tensor, lengths: Tensor, kernel: Callable[[int], Tensor], D: Tensor, *, gelu: bool = False) -> Tensor:
+    """u * kernel + D u, with the padding silenced, and GELU over it if wanted.
 
     Args:
         u: (B, L, H).
         lengths: (B,), valid positions.
         kernel: L -> (direction, H, L).
         D: (H,).
+        gelu: whether the output goes through GELU here, in one pass with the convolution; then `gate` it.
 
     Returns:
         (B, L, H), in u's dtype.
     """
-    u = silence_padding(u, lengths)
-    y = fftconv(u, kernel(u.shape[1]).to(kernel_dtype(u.dtype)))
-    return y.to(u.dtype) + D * u
+    u = _silenced(u, lengths)
+    return dispatch.convolve(u, kernel(u.shape[1]).to(kernel_dtype(u.dtype)), D, gelu)
+
+
+def _silenced(u: Tensor, lengths: Tensor) -> Tensor:
+    """`silence_padding`, which asks the numbers whether anything is padded; a compiled graph must not ask."""
+    if torch.compiler.is_compiling():
+        return u.masked_fill(~valid_positions(lengths, u.shape[1])[..., None], 0)
+    return silence_padding(u, lengths)
 
 
 def diagonal_kernel(weight: Tensor, modes: Discrete, length: int, dtype: torch.dtype) -> Tensor:
@@ -190,7 +196,7 @@ def diagonal_kernel(weight: Tensor, modes: Discrete, length: int, dtype: torch.d
         (direction, H, L).
     """
     real, imag = weight.unbind(-1)
-    return vandermonde(real, imag, modes.log_z_real, modes.log_z_imag, length, kernel_dtype(dtype))
+    return dispatch.diagonal_kernel(real, imag, modes.log_z_real, modes.log_z_imag, length, kernel_dtype(dtype))
 
 
 def step_modes(u: Tensor, state: Tensor, weight: Tensor, modes: Discrete, D: Tensor) -> tuple[Tensor, Tensor]:
@@ -282,4 +288,9 @@ def _read(x: Tensor, C: Tensor) -> Tensor:
 
 def read_out(y: Tensor, dropout: nn.Dropout, output: nn.Linear) -> Tensor:
     """GELU, dropout and a gated linear unit: (..., H) -> (..., H)."""
-    return F.glu(output(dropout(F.gelu(y))), dim=-1)
+    return gate(F.gelu(y), dropout, output)
+
+
+def gate(y: Tensor, dropout: nn.Dropout, output: nn.Linear) -> Tensor:
+    """Dropout and a gated linear unit: (..., H) -> (..., H)."""
+    return F.glu(output(dropout(y)), dim=-1)

@@ -3,19 +3,23 @@
     y[t] = sum_{s<=t} K0[t-s] u[s] + sum_{s>t} K1[s-t-1] u[s]
 
 Both directions are one kernel on the circle: K0 at lags 0 .. L-1 and K1 at lags -1 .. -(L-1), which do not meet when
-the circle has at least 2L - 1 points. The backward recomputes the spectra, so only u and the kernel are kept.
-FFTs run in float32 or float64 whatever autocast says: half precision has no complex type.
+the circle has at least 2L - 1 points. Rows are transformed in blocks that stay in cache, so no spectrum of the whole
+batch exists; the backward recomputes them (one FFT in six, where keeping them would hold twice u), so only u and the
+kernel are kept. FFTs run in float32 or float64 whatever autocast says: half precision has no complex type.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from scipy.fft import next_fast_len
 from torch import Tensor
 
 from ssm_priors.ops.precision import without_autocast
+
+BLOCK = 1 << 19
+"""Numbers of a padded block: 2 MB in float32, so that a block, its spectrum and its product stay in the last cache."""
 
 
 def fftconv(u: Tensor, kernel: Tensor) -> Tensor:
@@ -30,6 +34,12 @@ def fftconv(u: Tensor, kernel: Tensor) -> Tensor:
     """
     y: Tensor = _FFTConv.apply(u.to(kernel.dtype), kernel)
     return y
+
+
+def fast_length(least: int) -> int:
+    """The smallest 2^a 3^b 5^c that is at least `least`: other lengths cost the FFT several times as much."""
+    odd = [3**b * 5**c for b in range(12) for c in range(8) if 3**b * 5**c < 2 * least]
+    return min(base << max(0, (-(-least // base) - 1).bit_length()) for base in odd)
 
 
 def fir_step(u: Tensor, state: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,35 +63,56 @@ class _FFTConv(torch.autograd.Function):
     @without_autocast
     def forward(ctx: Any, u: Tensor, kernel: Tensor) -> Tensor:
         length = u.shape[1]
-        points = next_fast_len(2 * length - 1, real=True)
+        points = fast_length(2 * length - 1)
         ctx.save_for_backward(u, kernel)
         ctx.points = points
-        spectrum = _rfft(u, points).mul_(torch.fft.rfft(_on_circle(kernel, points)))
-        return _irfft(spectrum, points, length)
+        spectrum = torch.fft.rfft(_on_circle(kernel, points))
+        y = torch.empty_like(u, memory_format=torch.contiguous_format)
+        for rows, channels in _blocks(u, points):
+            product = _rfft(u[rows, :, channels], points).mul_(spectrum[channels])
+            y[rows, :, channels] = _irfft(product, points, length)
+        return y
 
     @staticmethod
     @without_autocast
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         u, kernel = ctx.saved_tensors
         points, length = ctx.points, u.shape[1]
-        grad_spectrum = _rfft(grad, points)
-        grad_u = grad_kernel = None
-        if ctx.needs_input_grad[1]:
-            on_circle = torch.fft.irfft((_rfft(u, points).conj() * grad_spectrum).sum(0), points)
-            grad_kernel = _off_circle(on_circle, kernel.shape[0], length)
-        if ctx.needs_input_grad[0]:
-            grad_u = _irfft(grad_spectrum.mul_(torch.fft.rfft(_on_circle(kernel, points)).conj()), points, length)
-        return grad_u, grad_kernel
+        wants_u, wants_kernel = ctx.needs_input_grad
+        grad_u = torch.empty_like(u, memory_format=torch.contiguous_format) if wants_u else None
+        mirrored = torch.fft.rfft(_on_circle(kernel, points)).conj_physical()
+        correlation = torch.zeros_like(mirrored)
+        for rows, channels in _blocks(u, points):
+            grad_spectrum = _rfft(grad[rows, :, channels], points)
+            if wants_kernel:
+                spectrum = _rfft(u[rows, :, channels], points).conj_physical_()
+                correlation[channels] += spectrum.mul_(grad_spectrum).sum(0)
+            if grad_u is not None:
+                grad_u[rows, :, channels] = _irfft(grad_spectrum.mul_(mirrored[channels]), points, length)
+        if not wants_kernel:
+            return grad_u, None
+        return grad_u, _off_circle(torch.fft.irfft(correlation, points), kernel.shape[0], length)
+
+
+def _blocks(u: Tensor, points: int) -> Iterator[tuple[slice, slice]]:
+    """Rows of the batch and channels that are transformed together: as many as the cache holds; on a GPU, all."""
+    batch, _, channels = u.shape
+    room = max(1, BLOCK // points) if u.device.type == "cpu" else max(1, batch * channels)
+    width = max(1, min(channels, room))
+    height = max(1, room // width)
+    for first in range(0, channels, width):
+        for row in range(0, batch, height):
+            yield slice(row, row + height), slice(first, first + width)
 
 
 def _rfft(u: Tensor, points: int) -> Tensor:
-    """(B, L, H) -> (B, H, points // 2 + 1)."""
-    return torch.fft.rfft(u.transpose(1, 2).contiguous(), points)
+    """(B, L, H) -> (B, H, points // 2 + 1); the padding transposes on its way."""
+    return torch.fft.rfft(u.transpose(1, 2), points)
 
 
 def _irfft(spectrum: Tensor, points: int, length: int) -> Tensor:
-    """(B, H, points // 2 + 1) -> (B, L, H), contiguous."""
-    return torch.fft.irfft(spectrum, points)[..., :length].transpose(1, 2).contiguous()
+    """(B, H, points // 2 + 1) -> (B, L, H), a view."""
+    return torch.fft.irfft(spectrum, points)[..., :length].transpose(1, 2)
 
 
 def _on_circle(kernel: Tensor, points: int) -> Tensor:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 import ssm_priors
+from ssm_priors.ops.backend import Backend, chosen
+from ssm_priors.training.allocator import malloc_tuning
 
 PACKAGES = ("torch", "lightning-fabric", "numpy", "scipy")
 
@@ -27,8 +29,15 @@ def provenance(*, device: torch.device, data_sha256: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "data_sha256": data_sha256,
-        "kernel_backend": "torch",
+        "malloc_tuning": malloc_tuning(),
+        "kernel_backend": kernels(device).name,
+        "kernel_backend_detail": kernels(device).detail,
     }
+
+
+def kernels(device: torch.device) -> Backend:
+    """What runs the state-space kernels; the compiled ones are for the CPU."""
+    return chosen() if device.type == "cpu" else Backend("torch", f"on {device.type}")
 
 
 def process_peak_memory() -> int | None:

@@ -29,6 +29,7 @@ from ssm_priors.models.build import build, check_names, parameter_count
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Task, fraction_of
+from ssm_priors.training.allocator import keep_freed_memory
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loop import Phase, Watch, train
@@ -47,6 +48,7 @@ def run(
     device: str = "auto",
     threads: int = 1,
     save_every: float = 20.0,
+    malloc_tuning: bool = True,
     watch: Watch = lambda report: None,
 ) -> Checkpoint:
     """Train and test one run, or go on with it, or just read it if it is done.
@@ -59,6 +61,7 @@ def run(
         device: "auto", "cpu" or "cuda".
         threads: CPU threads; another number rounds differently. An interrupted run goes on with what it began with.
         save_every: seconds between saved states.
+        malloc_tuning: whether this process keeps freed memory for its next tensors (see `training.allocator`).
         watch: told after every step.
 
     Raises:
@@ -66,6 +69,8 @@ def run(
         RunFailed: it began and broke down.
     """
     where = pick_device(device)
+    if malloc_tuning:
+        keep_freed_memory()
     with claimed(folder, CONFIG, config.to_toml(), lambda path: _refuse_other(path, config)):
         journal = Journal(folder, save_every)
         if not (folder / CHECKPOINT).exists():

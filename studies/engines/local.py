@@ -53,6 +53,8 @@ class LocalEngine:
     device: str = "auto"
     save_every: float = 20.0
     """Seconds between saved states."""
+    malloc_tuning: bool = True
+    """Whether workers keep freed memory for their next tensors."""
 
     def execute(self, jobs: Sequence[Job]) -> Iterator[Message]:
         """Run all jobs, in the given order as workers become free; ends when each has finished or failed."""
@@ -134,6 +136,7 @@ def _work(pipe: Connection, engine: LocalEngine) -> None:
                     device=engine.device,
                     threads=engine.threads,
                     save_every=engine.save_every,
+                    malloc_tuning=engine.malloc_tuning,
                     watch=_throttled(pipe, job),
                 )
                 outcome = Message(job, "finished")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 HEAVY = ("torch", "xarray", "altair", "pandas", "numpy", "scipy", "lightning_fabric")
-COMMANDS = ("ablate", "train", "evaluate", "inspect-kernels", "report", "list")
+COMMANDS = ("ablate", "train", "evaluate", "inspect-kernels", "report", "bench", "list")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)])

@@ -7,9 +7,11 @@ from builders import normal
 from golden import arrays, modes
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.fft import next_fast_len
 
+from ssm_priors.ops import fftconv as module
 from ssm_priors.ops import reference
-from ssm_priors.ops.fftconv import fftconv, fir_step
+from ssm_priors.ops.fftconv import fast_length, fftconv, fir_step
 from ssm_priors.priors import response
 
 LENGTHS = [1, 2, 3, 5, 7, 195, 196, 783, 784, 785]
@@ -124,3 +126,30 @@ def test_steps_with_the_last_inputs_as_state_equal_the_convolution(reach):
         y, state = fir_step(u[:, t], state, kernel[0])
         outputs.append(y)
     torch.testing.assert_close(torch.stack(outputs, 1), reference.convolution(u, whole), rtol=1e-12, atol=1e-12)
+
+
+@given(st.integers(1, 2**21))
+def test_the_fast_length_is_the_smallest_with_the_factors_two_three_and_five(least):
+    assert fast_length(least) == next_fast_len(least, real=True)
+
+
+@pytest.mark.parametrize("block", [1, 64, 300, 1 << 30])
+def test_the_size_of_a_block_changes_no_value_and_no_gradient(monkeypatch, block):
+    parts = [normal(5, 40, 3).requires_grad_(), normal(2, 3, 40, seed=1).requires_grad_()]
+    weight = normal(5, 40, 3, seed=2)
+    whole = fftconv(*parts)
+    monkeypatch.setattr(module, "BLOCK", block)
+    cut = fftconv(*parts)
+    torch.testing.assert_close(cut, whole, rtol=1e-13, atol=1e-13)
+    grads = (torch.autograd.grad(y, parts, weight) for y in (cut, whole))
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-12)
+
+
+def test_blocks_cover_every_row_and_channel_once(monkeypatch):
+    for block in (1, 50, 64, 300, 1 << 30):
+        monkeypatch.setattr(module, "BLOCK", block)
+        seen = torch.zeros(5, 7, 3)
+        for rows, channels in module._blocks(seen, 16):
+            seen[rows, :, channels] += 1
+        assert (seen == 1).all()

@@ -12,8 +12,10 @@ from builders import config, masked, raw
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadCheckpoint, BadConfig, RunFailed, SsmPriorsError
+from ssm_priors.ops.backend import chosen
 from ssm_priors.registry import MIXERS, OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Split, Task
+from ssm_priors.training.allocator import malloc_tuning
 from ssm_priors.training.evaluate import evaluate
 from ssm_priors.training.run import pick_device, prepare, run
 
@@ -166,6 +168,9 @@ def test_the_record_says_what_it_cost_and_where_it_comes_from(finished):
     assert set(record["cost"]["seconds"]) == {"pretrain", "finetune"}
     assert record["provenance"]["data_sha256"] == prepare(BOTH).sha256
     assert record["provenance"]["versions"]["torch"] == torch.__version__
+    assert record["provenance"]["malloc_tuning"] == malloc_tuning()
+    assert record["provenance"]["kernel_backend"] == chosen().name
+    assert record["provenance"]["kernel_backend_detail"] == chosen().detail
 
 
 def test_learning_happens(tmp_path):

@@ -24,6 +24,7 @@ from ssm_priors.models.statespace import (
     complex_normal,
     convolve,
     diagonal_kernel,
+    gate,
     kept_in_float32,
     one_sided,
     parameter,
@@ -81,7 +82,7 @@ class DLR(nn.Module):
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
-        return read_out(convolve(u, lengths, self.kernel, self.D), self.dropout, self.output)
+        return gate(convolve(u, lengths, self.kernel, self.D, gelu=True), self.dropout, self.output)
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response without D: (direction, H, L), in float32, or float64 if the parameters are."""

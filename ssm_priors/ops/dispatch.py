@@ -1,0 +1,41 @@
+"""The operations of state-space mixers, each handed to the compiled kernels or to torch's (see `ops.backend`)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ssm_priors.ops import fused
+from ssm_priors.ops.backend import runs_fused
+from ssm_priors.ops.fftconv import fftconv
+from ssm_priors.ops.vandermonde import vandermonde
+
+
+def convolve(u: Tensor, kernel: Tensor, D: Tensor, gelu: bool = False) -> Tensor:
+    """u * kernel + D u, and GELU over it if wanted.
+
+    Args:
+        u: (B, L, H), any floating dtype.
+        kernel: (direction, H, L), float32 or float64, direction 1 (causal) or 2 (both sides); lags on the last but one
+            axis in memory, as `diagonal_kernel` makes it, are read without a copy.
+        D: (H,).
+        gelu: whether the output goes through GELU.
+
+    Returns:
+        (B, L, H), in u's dtype (D's, if that is wider).
+    """
+    if u.dtype in (torch.float32, torch.bfloat16) and runs_fused(u, kernel.dtype, u.shape[1]):
+        y = fused.convolve(u.float(), kernel.transpose(1, 2), D.float(), gelu)
+        return y.to(torch.promote_types(u.dtype, D.dtype))
+    y = fftconv(u, kernel).to(u.dtype) + D * u
+    return F.gelu(y) if gelu else y
+
+
+def diagonal_kernel(
+    C_real: Tensor, C_imag: Tensor, log_z_real: Tensor, log_z_imag: Tensor, length: int, dtype: torch.dtype
+) -> Tensor:
+    """2 Re sum_n C_n z_n^l: (direction, H, L). Arguments as `ops.vandermonde.vandermonde`."""
+    if runs_fused(C_real, dtype, length):
+        return fused.vandermonde(C_real, C_imag, log_z_real, log_z_imag, length).transpose(1, 2)
+    return vandermonde(C_real, C_imag, log_z_real, log_z_imag, length, dtype)

@@ -1,0 +1,302 @@
+"""Every backend against the defining forms in float64: shapes of all kinds, gradients, threads, layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from builders import CONTINUOUS, normal, raw
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssm_priors.config import RunConfig
+from ssm_priors.models.build import build
+from ssm_priors.ops import backend, dispatch, fused, reference
+from ssm_priors.ops.dispatch import convolve, diagonal_kernel
+
+LIBRARY, LACKING = fused.load()
+needs_fused = pytest.mark.skipif(LIBRARY is None, reason=LACKING)
+FUSED = pytest.param("fused", marks=needs_fused)
+FORWARD, BACKWARD = {torch.float32: 1e-5, torch.float64: 1e-10}, {torch.float32: 1e-4, torch.float64: 1e-10}
+
+
+@pytest.fixture(params=["torch", FUSED])
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    with backend.using(request.param):
+        yield request.param
+
+
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_after() -> Iterator[None]:
+    yield
+    torch.set_num_threads(1)
+
+
+def near(found: torch.Tensor, exact: torch.Tensor, tolerance: float) -> None:
+    assert found.shape == exact.shape
+    assert (found.double() - exact).abs().max() <= tolerance * max(exact.abs().max(), 1e-3)
+
+
+def convolution(u: torch.Tensor, kernel: torch.Tensor, skip: torch.Tensor, gelu: bool) -> torch.Tensor:
+    y = reference.convolution(u, kernel) + skip * u
+    return F.gelu(y) if gelu else y
+
+
+def problem(B: int, L: int, H: int, directions: int, dtype: torch.dtype) -> tuple[list[torch.Tensor], torch.Tensor]:
+    parts = [normal(B, L, H), normal(directions, H, L, seed=1) / L**0.5, normal(H, seed=2)]
+    return [part.to(dtype).requires_grad_() for part in parts], normal(B, L, H, seed=3)
+
+
+def check(B: int, L: int, H: int, directions: int, gelu: bool, dtype: torch.dtype) -> None:
+    parts, weight = problem(B, L, H, directions, dtype)
+    exact = [part.detach().double().requires_grad_() for part in parts]
+    found, expected = convolve(*parts, gelu), convolution(*exact, gelu)
+    near(found, expected, FORWARD[dtype])
+    grads = torch.autograd.grad(found, parts, weight.to(dtype))
+    for grad, right in zip(grads, torch.autograd.grad(expected, exact, weight), strict=True):
+        near(grad, right, BACKWARD[dtype])
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7, 16, 31, 48, 97])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 17), (3, 8), (5, 2)], ids=str)
+def test_convolution_with_skip_and_gelu(name, dtype, shape, length, directions, gelu):
+    check(shape[0], length, shape[1], directions, gelu, dtype)
+
+
+@given(
+    B=st.integers(1, 6), L=st.integers(1, 60), H=st.integers(1, 20), directions=st.integers(1, 2), gelu=st.booleans()
+)
+@pytest.mark.parametrize("chosen", ["torch", FUSED])
+def test_convolution_of_any_shape(chosen, B, L, H, directions, gelu):
+    with backend.using(chosen):
+        check(B, L, H, directions, gelu, torch.float32)
+
+
+@pytest.mark.parametrize(("length", "channels"), [(784, 100), (1000, 17), (1021, 1), (16_384, 2)])
+def test_long_convolution(name, dtype, length, channels):
+    (u, kernel, skip), _ = problem(2, length, channels, 2, dtype)
+    found = convolve(u, kernel, skip)
+    u, kernel, skip = (part.detach().double() for part in (u, kernel, skip))
+    points = 1 << (2 * length).bit_length()
+    circle = torch.zeros(channels, points, dtype=torch.float64)
+    circle[:, :length] = kernel[0]
+    circle[:, points - length + 1 :] = kernel[1, :, :-1].flip(-1)
+    product = torch.fft.rfft(u.transpose(1, 2), points) * torch.fft.rfft(circle)
+    near(found, torch.fft.irfft(product, points)[..., :length].transpose(1, 2) + skip * u, FORWARD[dtype])
+
+
+def modes(directions: int, H: int, N: int) -> list[torch.Tensor]:
+    C = [normal(directions, H, N, seed=seed) for seed in (0, 1)]
+    return [part.requires_grad_() for part in (*C, -normal(H, N, seed=2).abs() / 10, normal(H, N, seed=3))]
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 97, 250])
+@pytest.mark.parametrize("shape", [(1, 1), (17, 3), (8, 16)], ids=str)
+def test_kernel_of_diagonal_state_spaces(name, dtype, shape, length, directions):
+    parts = modes(directions, *shape)
+    weight = normal(directions, shape[0], length, seed=5)
+    found = diagonal_kernel(*parts, length, dtype)
+    expected = reference.vandermonde(torch.complex(*parts[:2]), torch.complex(*parts[2:]), length)
+    near(found, expected, FORWARD[dtype])
+    grads = torch.autograd.grad(found, parts, weight.to(dtype))
+    for grad, right in zip(grads, torch.autograd.grad(expected, parts, weight), strict=True):
+        near(grad, right, BACKWARD[dtype])
+
+
+def test_slow_fast_turning_modes_keep_their_phase_at_sixteen_thousand_lags(name):
+    log_z = 0.1 * (-1e-4 + 1j * np.pi * np.arange(32.0))[None]
+    parts = [torch.ones(1, 1, 32, dtype=torch.float64), torch.zeros(1, 1, 32, dtype=torch.float64)]
+    parts += [torch.from_numpy(np.ascontiguousarray(part)) for part in (log_z.real, log_z.imag)]
+    brute = torch.from_numpy(2 * np.exp(np.outer(log_z[0], np.arange(16_384))).sum(0).real)
+    found = diagonal_kernel(*parts, 16_384, torch.float32)[0, 0]
+    near(found, brute, 1e-5)
+    near(found[-1000:], brute[-1000:], 1e-5)
+
+
+def test_modes_that_decay_at_once_leave_no_subnormal_numbers(name):
+    parts = [torch.ones(1, 1, 1, dtype=torch.float64)] * 2 + [torch.full((1, 1), -0.9, dtype=torch.float64)] * 2
+    found = diagonal_kernel(*parts, 512, torch.float32)
+    assert found.isfinite().all()
+    assert (found[..., 200:] == 0).all()
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_batch_without_rows_gives_nothing_and_zero_gradients(name, batch):
+    parts, _ = problem(batch, 9, 5, 2, torch.float32)
+    y = convolve(*parts, True)
+    assert y.shape == (batch, 9, 5)
+    grads = torch.autograd.grad(y.sum(), parts)
+    assert all((grad == 0).all() == (batch == 0) for grad in grads[1:])
+
+
+def test_inputs_that_are_not_contiguous_are_read_right(name, dtype):
+    u = normal(2, 5, 9).transpose(1, 2).to(dtype)
+    kernel = normal(2, 9, 10, seed=1).transpose(1, 2)[:, ::2].to(dtype)
+    skip = normal(10, seed=2)[::2].to(dtype)
+    expected = convolution(u.double(), kernel.double(), skip.double(), True)
+    near(convolve(u, kernel, skip, True), expected, FORWARD[dtype])
+
+
+def test_a_gradient_that_is_not_contiguous_is_read_right(name):
+    parts, _ = problem(2, 9, 5, 1, torch.float32)
+    weight = normal(2, 5, 9, dtype=torch.float32)
+    whole = torch.autograd.grad(convolve(*parts), parts, weight.transpose(1, 2).contiguous())
+    strided = torch.autograd.grad(convolve(*parts), parts, weight.transpose(1, 2))
+    for one, other in zip(whole, strided, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_nothing_is_kept_for_a_backward_that_nobody_wants(name):
+    parts, _ = problem(2, 9, 5, 1, torch.float32)
+    with torch.no_grad():
+        assert not convolve(*parts, True).requires_grad
+    torch.testing.assert_close(convolve(*(part.detach() for part in parts), True), convolve(*parts, True).detach())
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_half_precision_keeps_its_dtype(name, half):
+    (u, kernel, skip), _ = problem(2, 33, 5, 1, torch.float32)
+    u, skip = u.detach().to(half), skip.detach().to(half)
+    found = convolve(u, kernel, skip, True)
+    assert found.dtype == half
+    near(found, convolution(u.double(), kernel.double(), skip.double(), True), 0.02)
+
+
+def test_autocast_changes_no_bit(name):
+    parts, _ = problem(3, 50, 5, 1, torch.float32)
+    weight = normal(3, 50, 5, seed=3, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = convolve(*parts, True)
+        grads = torch.autograd.grad(inside, parts, weight)
+    outside = convolve(*parts, True)
+    assert inside.dtype == torch.float32
+    for one, other in zip([inside, *grads], [outside, *torch.autograd.grad(outside, parts, weight)], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_mixed_precision_multiplies_matrices_in_bfloat16_and_nothing_else(name, monkeypatch):
+    model = build(RunConfig.from_dict(raw("s4d")).model, CONTINUOUS, 0, outputs=3, pooled=True)
+    seen: dict[str, set[torch.dtype]] = {"linear": set(), "convolution": set(), "kernel": set()}
+    linear, convolution_of = F.linear, dispatch.convolve
+
+    def watched_linear(*arguments):
+        y = linear(*arguments)
+        seen["linear"].add(y.dtype)
+        return y
+
+    def watched_convolution(u, kernel, *rest):
+        seen["kernel"].add(kernel.dtype)
+        y = convolution_of(u, kernel, *rest)
+        seen["convolution"].add(y.dtype)
+        return y
+
+    monkeypatch.setattr(F, "linear", watched_linear)
+    monkeypatch.setattr(dispatch, "convolve", watched_convolution)
+    inputs, lengths = torch.randn(2, 20, 1, generator=torch.Generator().manual_seed(0)), torch.tensor([20, 20])
+    exact = model(inputs, lengths)
+    seen["linear"].clear()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = model(inputs, lengths)
+    assert seen == {"linear": {torch.bfloat16}, "convolution": {torch.float32}, "kernel": {torch.float32}}
+    assert (rough.float() - exact).abs().max() < 0.05 * exact.abs().max()
+    rough.float().square().sum().backward()
+    assert {parameter.grad.dtype for parameter in model.parameters() if parameter.grad is not None} == {torch.float32}
+
+
+@needs_fused
+@pytest.mark.parametrize("dtype_of_u", [torch.float32, torch.bfloat16])
+def test_half_of_mixed_precision_runs_on_the_compiled_kernels_too(monkeypatch, dtype_of_u):
+    calls = []
+    real = fused._call
+    monkeypatch.setattr(fused, "_call", lambda name, *rest: calls.append(name) or real(name, *rest))
+    with backend.using("fused"):
+        calls.clear()
+        (u, kernel, skip), _ = problem(2, 9, 5, 1, torch.float32)
+        convolve(u.to(dtype_of_u), kernel, skip, True).sum().backward()
+    assert calls == ["convolve", "convolve_backward"]
+
+
+@needs_fused
+@pytest.mark.parametrize(("B", "H"), [(2, 100), (9, 8), (40, 5)])
+def test_one_and_two_threads_give_the_same_bits(B, H):
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        parts, weight = problem(B, 300, H, 2, torch.float32)
+        C = modes(2, H, 16)
+        with backend.using("fused"):
+            y, kernel = convolve(*parts, True), diagonal_kernel(*C, 300, torch.float32)
+            grads = torch.autograd.grad(y, parts, weight.float())
+            more = torch.autograd.grad(kernel, C, torch.ones_like(kernel))
+        found.append([y, kernel, *grads, *more])
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+@needs_fused
+def test_sums_over_many_rows_keep_their_digits():
+    u = torch.ones(300, 200, 1) + normal(300, 200, 1, dtype=torch.float32) / 100
+    kernel, skip = torch.zeros(1, 1, 200), torch.ones(1).requires_grad_()
+    kernel[0, 0, 0] = 1
+    kernel.requires_grad_()
+    with backend.using("fused"):
+        grads = torch.autograd.grad(convolve(u, kernel, skip), (kernel, skip), u)
+    exact = u.double().square().sum()
+    assert (grads[1].double() - exact).abs() < 1e-7 * exact
+    assert (grads[0][0, 0, 0].double() - exact).abs() < 1e-6 * exact
+
+
+@needs_fused
+def test_gelu_keeps_the_digits_of_its_tail():
+    x = torch.linspace(-8, 8, 4001)[None, :, None]
+    kernel, skip = torch.zeros(1, 1, 4001), torch.ones(1)
+    with backend.using("fused"):
+        found = convolve(x, kernel, skip, True)
+    exact = x.double() * torch.special.erfc(-x.double() * 0.5**0.5) / 2  # gelu() in float64 has lost them
+    assert ((found - exact).abs() <= 5e-6 * exact.abs()).all()
+
+
+@needs_fused
+def test_values_that_are_not_finite_stay_so():
+    u = normal(2, 9, 3, dtype=torch.float32)
+    u[0, 4, 1] = torch.nan
+    with backend.using("fused"):
+        found = convolve(u, normal(1, 3, 9, seed=1, dtype=torch.float32), torch.ones(3), True)
+    assert found[0, :, 1].isnan().all()
+    assert found[:, :, [0, 2]].isfinite().all()
+
+
+@needs_fused
+def test_torch_accepts_the_operators():
+    parts, weight = problem(3, 12, 5, 2, torch.float32)
+    u, kernel, skip = parts[0], parts[1].detach().transpose(1, 2).contiguous().requires_grad_(), parts[2]
+    library = torch.library.opcheck
+    library(fused._convolve, (u, kernel, skip, True, True))
+    library(fused._convolve, (u, kernel, skip, False, False))
+    before = torch.randn_like(u)
+    library(fused._convolve_backward, (weight.float(), *(x.detach() for x in (u, before, kernel, skip)), True))
+    C = modes(2, 5, 3)
+    library(fused._vandermonde, (*C, 12))
+    library(fused._vandermonde_backward, (torch.randn(2, 12, 5), *(part.detach() for part in C)))
+
+
+@needs_fused
+@pytest.mark.parametrize("wrong", ["dtype", "shape", "strides"])
+def test_the_operators_refuse_memory_that_is_not_as_they_take_it(wrong):
+    (u, kernel, skip), _ = problem(2, 9, 9, 1, torch.float32)
+    changed = {"dtype": u.double(), "shape": u[:, :5].contiguous(), "strides": u.transpose(1, 2)}[wrong]
+    with pytest.raises(TypeError, match="was expected"):
+        fused._convolve(changed.detach(), kernel.detach().transpose(1, 2).contiguous(), skip.detach(), False, False)
+    C = [part.detach() for part in modes(1, 9, 3)]
+    with pytest.raises(TypeError, match="was expected"):
+        fused._vandermonde(C[0].float(), *C[1:], 9)
