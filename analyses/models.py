@@ -5,22 +5,33 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import xarray as xr
+from torch import nn
 
 from ssm_priors.analyses.schema import MADE_BY, STAGES, index
 from ssm_priors.checkpoints.checkpoint import Checkpoint
+from ssm_priors.checkpoints.foreign import ForeignCheckpoint
 from ssm_priors.errors import NotThere
 from ssm_priors.models.build import Model
+
+
+class HasMixers(Protocol):
+    """What can be looked at: a model, or the layers found in a file."""
+
+    @property
+    def mixers(self) -> list[nn.Module]:
+        """The mixer of every layer, in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A model to look at, and what is known of its origin."""
 
-    model: Model
+    model: HasMixers
     origin: dict[str, Any]
     """Becomes the attributes of the dataset; plain values."""
 
@@ -38,10 +49,12 @@ class Subject:
         return self.model.mixers
 
 
-def subject(source: Checkpoint | Model) -> Subject:
+def subject(source: Checkpoint | ForeignCheckpoint | Model) -> Subject:
     """A checkpoint's trained model with its record, or a bare model."""
     if isinstance(source, Checkpoint):
         return Subject(source.model(), origin(source, "learned"))
+    if isinstance(source, ForeignCheckpoint):
+        return Subject(source, foreign_origin(source))
     return Subject(source, {"source": MADE_BY, "model": type(source.mixers[0]).__name__})
 
 
@@ -60,6 +73,17 @@ def origin(checkpoint: Checkpoint, stage: str) -> dict[str, Any]:
         "fingerprint": config.fingerprint,
         "phase": checkpoint.phase,
         "weights_sha256": checkpoint.digest,
+    }
+
+
+def foreign_origin(checkpoint: ForeignCheckpoint) -> dict[str, Any]:
+    """Where data of a foreign checkpoint come from: what it was taken for, what was assumed, the file's hash."""
+    return {
+        "source": MADE_BY,
+        "stage": "learned",
+        "model": checkpoint.family,
+        "recognised": checkpoint.recognised,
+        "file_sha256": checkpoint.sha256,
     }
 
 

@@ -218,12 +218,12 @@ def report(
 
 @command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="models, inits, objectives, tasks or presets.", show_default=False)],
+    kind: Annotated[str, typer.Argument(help="models, inits, objectives, tasks, presets or formats.", show_default=False)],
     json: options.Json = False,
 ) -> int:
     """Show what can be named: models, inits, ...
 
-    models, inits, objectives, tasks or presets, each with what it is and where it comes from.
+    models, inits, objectives, tasks, presets or formats, each with what it is and where it comes from.
     """
     from ssm_priors.cli.listing import show
 

@@ -8,12 +8,19 @@ from ssm_priors import presets
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadData, UnknownName
-from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
+from ssm_priors.registry import FORMATS, INITS, MIXERS, OBJECTIVES, TASKS, source, summary
 
 
 def show(kind: str, output: Output) -> int:
     """Print one registry as a table; raises UnknownName."""
-    kinds = {"models": _models, "inits": _inits, "objectives": _objectives, "tasks": _tasks, "presets": _presets}
+    kinds = {
+        "models": _models,
+        "inits": _inits,
+        "objectives": _objectives,
+        "tasks": _tasks,
+        "presets": _presets,
+        "formats": _formats,
+    }
     if kind not in kinds:
         raise UnknownName("kind of thing to list", kind, kinds)
     rows = kinds[kind]()
@@ -72,3 +79,8 @@ def _tasks() -> list[dict[str, Any]]:
 
 def _presets() -> list[dict[str, Any]]:
     return [{"name": name, "what": presets.load(name)["description"]} for name in presets.names()]
+
+
+def _formats() -> list[dict[str, Any]]:
+    """Families of foreign checkpoints that can be opened."""
+    return [{"name": name, "what": summary(FORMATS[name]), "source": source(FORMATS[name])} for name in FORMATS]

@@ -11,7 +11,7 @@ import typer
 
 from ssm_priors.cli.app import app
 from ssm_priors.cli.listing import _models
-from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS
+from ssm_priors.registry import FORMATS, INITS, MIXERS, OBJECTIVES, TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,7 +42,8 @@ def test_the_pages_show_commands_at_all():
 
 
 @pytest.mark.parametrize(
-    ("registry", "page"), [(MIXERS, "models"), (INITS, "models"), (OBJECTIVES, "models"), (TASKS, "tasks")]
+    ("registry", "page"),
+    [(MIXERS, "models"), (INITS, "models"), (OBJECTIVES, "models"), (TASKS, "tasks"), (FORMATS, "checkpoints")],
 )
 def test_everything_that_can_be_named_stands_in_the_docs(registry, page):
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
