@@ -11,7 +11,7 @@ from ssm_priors.batch import TaskSpec
 from ssm_priors.config import ModelConfig
 from ssm_priors.models.backbone import Backbone, Block
 from ssm_priors.models.embedding import Embedding
-from ssm_priors.models.heads import PooledHead, PositionHead
+from ssm_priors.models.heads import Head, PairHead, PooledHead, PositionHead
 from ssm_priors.registry import INITS, MIXERS
 from ssm_priors.seeds import derive, numpy_stream
 
@@ -19,7 +19,7 @@ from ssm_priors.seeds import derive, numpy_stream
 class Model(nn.Module):
     """Embedding -> backbone -> head. The head is exchanged between the phases; the rest is carried over."""
 
-    def __init__(self, embedding: Embedding, backbone: Backbone, head: PositionHead | PooledHead):
+    def __init__(self, embedding: Embedding, backbone: Backbone, head: Head):
         super().__init__()
         self.embedding = embedding
         self.backbone = backbone
@@ -29,11 +29,11 @@ class Model(nn.Module):
         """Answers per position or per example, as the head gives them.
 
         Args:
-            inputs: (B, L) ids or (B, L, features).
+            inputs: (B, L) ids or (B, L, features); (2B, ...) where an example is two documents.
             lengths: (B,), valid positions.
             hidden: (B, L), True where the input must not be seen.
         """
-        stand_in = None if hidden is None else self.head.stand_in
+        stand_in = None if hidden is None else cast(PositionHead, self.head).stand_in
         u = self.embedding(inputs, hidden, stand_in)
         return self.head(self.backbone(u, lengths), lengths)
 
@@ -48,7 +48,7 @@ def build(config: ModelConfig, spec: TaskSpec, seed: int, *, outputs: int, poole
 
     Args:
         config: the model part of a run's configuration.
-        spec: the task's kind, length and sizes.
+        spec: the task's kind, length, sizes and number of documents.
         seed: the run's seed; the stream "init" is used, and each layer has its own.
         outputs: size of the head's answer.
         pooled: one answer an example (True) or one a position.
@@ -71,14 +71,17 @@ def build(config: ModelConfig, spec: TaskSpec, seed: int, *, outputs: int, poole
             norm=config.norm,
             dropout=config.dropout,
         )
-    return Model(embedding, backbone, fresh_head(config, seed, outputs=outputs, pooled=pooled))
+    head = fresh_head(config, seed, outputs=outputs, pooled=pooled, documents=spec.documents)
+    return Model(embedding, backbone, head)
 
 
-def fresh_head(config: ModelConfig, seed: int, *, outputs: int, pooled: bool) -> PositionHead | PooledHead:
+def fresh_head(config: ModelConfig, seed: int, *, outputs: int, pooled: bool, documents: int = 1) -> Head:
     """A head from its own stream, so that it starts the same whether or not another came before it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "head", "pooled" if pooled else "position"))
-        return (PooledHead if pooled else PositionHead)(config.d_model, outputs)
+        if not pooled:
+            return PositionHead(config.d_model, outputs)
+        return (PooledHead if documents == 1 else PairHead)(config.d_model, outputs)
 
 
 def check_names(config: ModelConfig) -> None:

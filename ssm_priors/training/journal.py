@@ -18,10 +18,19 @@ from torch import Tensor
 from ssm_priors.checkpoints import container
 from ssm_priors.checkpoints.checkpoint import load_exactly
 from ssm_priors.errors import BadData
+from ssm_priors.metrics import Metric
 from ssm_priors.models.build import Model
 
-COLUMNS = ("phase", "step", "epoch", "loss", "learning_rate", "gradient_norm", "validation_loss", "validation_accuracy")
 KIND = "state"
+
+
+COLUMNS = ("phase", "step", "epoch", "loss", "learning_rate", "gradient_norm", "validation_loss")
+"""What every run's `metrics.csv` has; one more is called after the task's metric."""
+
+
+def columns(metric: Metric) -> tuple[str, ...]:
+    """All columns of `metrics.csv`."""
+    return (*COLUMNS, f"validation_{metric.name}")
 
 
 @dataclass(slots=True)
@@ -33,7 +42,7 @@ class Progress:
     """Steps of this phase that are done."""
     best_step: int = 0
     best_metric: float | None = None
-    """Best validation accuracy so far; None before the first validation."""
+    """Best value of the validation metric so far; None before the first validation."""
     best: dict[str, Tensor] = field(default_factory=dict)
     """Weights at `best_step`."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -57,6 +66,7 @@ class Journal:
 
     def __init__(self, folder: Path, save_every: float):
         self.folder = folder
+        self.columns: tuple[str, ...] = ()
         self.save_every = save_every
         self.state = folder / "state.pt"
         self._metrics: TextIO
@@ -74,15 +84,16 @@ class Journal:
         progress = Progress(**record["progress"], best=_under("best.", tensors))
         return Saved(progress, tensors, record["metrics_bytes"], record["threads"])
 
-    def open(self, keep_bytes: int) -> None:
+    def open(self, keep_bytes: int, metric: Metric) -> None:
         """Open the metrics file for appending, cut to its first `keep_bytes` bytes; raises BadData if it has fewer."""
+        self.columns = columns(metric)
         path = self.folder / "metrics.csv"
         if keep_bytes and (not path.exists() or path.stat().st_size < keep_bytes):
             raise BadData(f"{path} lacks rows that state.pt counts on; remove state.pt to begin this run again")
         self._metrics = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115 (closed by `close`)
         self._metrics.truncate(keep_bytes)
         if keep_bytes == 0:
-            self._metrics.write(",".join(COLUMNS) + "\n")
+            self._metrics.write(",".join(self.columns) + "\n")
 
     def close(self) -> None:
         """Flush and close the metrics file."""
@@ -90,7 +101,7 @@ class Journal:
 
     def row(self, values: dict[str, Any]) -> None:
         """Append one step's row; absent columns stay empty, floats are written so that they read back exactly."""
-        self._metrics.write(",".join(_cell(values.get(column)) for column in COLUMNS) + "\n")
+        self._metrics.write(",".join(_cell(values.get(column)) for column in self.columns) + "\n")
 
     def save_if_due(self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer) -> None:
         """Save the state if the last time is long enough ago."""

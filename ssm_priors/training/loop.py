@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ssm_priors.batch import TaskSpec
 from ssm_priors.config import PhaseConfig
 from ssm_priors.errors import RunFailed
+from ssm_priors.metrics import ACCURACY, Metric, metric_of
 from ssm_priors.models.build import Model
 from ssm_priors.objectives.objective import Objective
 from ssm_priors.seeds import derive, torch_stream
@@ -36,9 +38,11 @@ class StepReport:
     epochs: int
     loss: float
     metric: float | None
-    """Validation accuracy, on steps that end an epoch of finetuning."""
+    """Its value on the validation split, on steps that end an epoch of finetuning."""
     examples: int
     """Seen in this phase so far, repeats counted."""
+    measure: Metric = ACCURACY
+    """What `metric` is a value of."""
 
 
 if TYPE_CHECKING:
@@ -59,6 +63,12 @@ class Phase:
     validation: Split | None
     """None: no validation, the last weights are kept. Pretraining must not see these inputs."""
     seed: int
+    spec: TaskSpec
+
+    @property
+    def metric(self) -> Metric:
+        """What validation measures."""
+        return metric_of(self.spec)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -120,9 +130,9 @@ def train(
         journal.row(row | {"gradient_norm": norm} | metrics)
         watcher.tick()
         journal.save_if_due(progress, model, optimiser.optimizer)
-        accuracy = metrics.get("validation_accuracy")
-        seen = progress.examples[phase.name]
-        watch(StepReport(phase.name, step + 1, phase.steps, epoch, phase.settings.epochs, loss, accuracy, seen))
+        value, seen = metrics.get(f"validation_{phase.metric.name}"), progress.examples[phase.name]
+        epochs = phase.settings.epochs
+        watch(StepReport(phase.name, step + 1, phase.steps, epoch, epochs, loss, value, seen, phase.metric))
     return progress.best or _copy(model)
 
 
@@ -156,10 +166,11 @@ def _validate(phase: Phase, model: Model, device: torch.device, progress: Progre
     """At the end of an epoch: metrics, and a copy of the weights they belong to if they are the best so far."""
     if phase.validation is None or step % phase.steps_per_epoch:
         return {}
-    result = evaluate(model, phase.validation, phase.settings.batch_size, device)
-    if progress.best_metric is None or result.accuracy > progress.best_metric:
-        progress.best_metric, progress.best_step, progress.best = result.accuracy, step, _copy(model)
-    return {"validation_loss": result.loss, "validation_accuracy": result.accuracy}
+    result = evaluate(model, phase.validation, phase.settings.batch_size, device, phase.spec)
+    value = result.value
+    if progress.best_metric is None or phase.metric.is_better(value, progress.best_metric):
+        progress.best_metric, progress.best_step, progress.best = value, step, _copy(model)
+    return {"validation_loss": result.loss, f"validation_{phase.metric.name}": value}
 
 
 def _copy(model: Model) -> dict[str, Tensor]:

@@ -24,11 +24,12 @@ from ssm_priors.analyses.charts.curves import curves as curves_chart
 from ssm_priors.analyses.charts.gap import gap as gap_chart
 from ssm_priors.analyses.charts.theme import FONT, Figure, spec
 from ssm_priors.analyses.schema import MADE_BY
+from ssm_priors.metrics import Metric
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
 from ssm_priors.studies import results as runs
 from ssm_priors.studies import statistics
 from ssm_priors.studies.grid import NONE, Cell, Study
-from ssm_priors.studies.statistics import CellScore, percent
+from ssm_priors.studies.statistics import CellScore
 from ssm_priors.training import run as method
 
 PICTURE_FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
@@ -93,11 +94,36 @@ def render(study: Study, results: xr.Dataset, steps: pd.DataFrame) -> str:
         configuration=study.config(study.cells()[-1], 0).to_toml(),  # the last cell pretrains, if any does
         resamples=statistics.RESAMPLES,
         claim_seeds=statistics.CLAIM_SEEDS,
-        percent=percent,
+        **_said(results),
         whole=_whole,
         made_by=MADE_BY,
         font=FONT,
     )
+
+
+def _said(results: xr.Dataset) -> dict[str, Any]:
+    """What the tables' columns are called: after the metric, or where tasks have several, each row says its own."""
+    measures = {task: runs.metric(results, task) for task in results.task.values.tolist()}
+    labels, gaps = ({getattr(one, name): one for one in measures.values()} for name in ("label", "gap_unit"))
+    [first, *others] = labels.values()
+    unit = "" if others else first.label.removeprefix(first.title)
+    return {
+        "measures": measures,
+        "several_metrics": bool(others),
+        "several_gaps": len(gaps) > 1,
+        "gap_label": "difference" if len(gaps) > 1 else first.gap_unit or "difference",
+        "gap_note": " ".join(_about_gaps(one) for one in labels.values()),
+        "score_title": "Results" if others else first.title[0].upper() + first.title[1:],
+        "score_label": "value" if others else first.label,
+        "median_label": f"median{unit}",
+        "run_unit": unit,
+    }
+
+
+def _about_gaps(metric: Metric) -> str:
+    if metric.is_share:
+        return f"Points are percentage points of test {metric.title}."
+    return f"Differences of test {metric.label}: lower is better."
 
 
 def title(study: Study) -> str:
@@ -159,10 +185,11 @@ def _sections(scores: Sequence[CellScore], results: xr.Dataset, steps: pd.DataFr
         here = [score for score in scores if _place(score.cell) == place]
         task, fraction, budget = place
         chance = float(results.chance.sel(task=task))
-        figures = [gap_chart(*_gap_frames(here), chance)]
+        metric = runs.metric(results, task)
+        figures = [gap_chart(*_gap_frames(here), chance, metric)]
         if len(steps):
             own = steps[(steps.task == task) & (steps.fraction == fraction) & (steps.budget == budget)]
-            figures += [curves_chart(_named(own))] if own.loss.notna().any() else []
+            figures += [curves_chart(_named(own), metric)] if own.loss.notna().any() else []
         share = "" if fraction == 1 else f", {fraction:.3g} of the training data"
         yield Section(f"{task}{share}", summary(TASKS[task]), [_drawn(figure) for figure in figures])
 
@@ -177,10 +204,10 @@ def _gap_frames(scores: Sequence[CellScore]) -> tuple[pd.DataFrame, pd.DataFrame
     for score in scores:
         names = {"cell": _label(score.cell), "model": score.cell.model}
         estimate, low, high = score.interval or (np.nan, np.nan, np.nan)
-        numbers = {"accuracy": estimate, "low": low, "high": high}
+        numbers = {"value": estimate, "low": low, "high": high}
         cells.append(names | numbers | {"from_scratch": score.cell.pretrain == NONE, "note": score.reason})
-        seeds += [names | {"accuracy": accuracy} for accuracy in score.done]
-    return pd.DataFrame(cells), pd.DataFrame(seeds, columns=["cell", "model", "accuracy"])
+        seeds += [names | {"value": value} for value in score.done]
+    return pd.DataFrame(cells), pd.DataFrame(seeds, columns=["cell", "model", "value"])
 
 
 def _label(cell: Cell) -> str:
