@@ -58,6 +58,7 @@ def _objectives() -> list[dict[str, Any]]:
         {
             "name": name,
             "models": "one-sided only" if OBJECTIVES[name].requires_causal else "any",
+            "inputs": ", ".join(OBJECTIVES[name].kinds),
             "what": summary(OBJECTIVES[name]),
             "source": source(OBJECTIVES[name]),
         }

@@ -67,9 +67,10 @@ class Checkpoint:
         """The model as it was before the first step of training: rebuilt from the configuration and the seed."""
         self._refuse_other_size()
         pooled = self.phase == "finetune" and self.spec.answer != "tokens"
-        outputs = len(self.tensors["head.output.weight"])
+        outputs, stand_ins = len(self.tensors["head.output.weight"]), len(self.tensors.get("head.stand_ins", ()))
+        head = {"outputs": outputs, "pooled": pooled, "stand_ins": stand_ins}
         try:
-            return build(self.config.model, self.spec, self.config.seed, outputs=outputs, pooled=pooled).eval()
+            return build(self.config.model, self.spec, self.config.seed, **head).eval()
         except SsmPriorsError as error:
             raise BadCheckpoint(f"its configuration builds no model: {error}") from error
 

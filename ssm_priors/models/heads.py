@@ -10,12 +10,12 @@ from ssm_priors.models.padding import silence_padding
 
 
 class PositionHead(nn.Module):
-    """A linear answer at every position; carries the vector that stands in for hidden inputs, and goes with it."""
+    """A linear answer at every position; carries the vectors that stand in for hidden inputs, and goes with them."""
 
-    def __init__(self, d_model: int, outputs: int):
+    def __init__(self, d_model: int, outputs: int, stand_ins: int):
         super().__init__()
         self.output = nn.Linear(d_model, outputs)
-        self.stand_in = nn.Parameter(torch.randn(d_model) * 0.02)
+        self.stand_ins = nn.Parameter(torch.randn(stand_ins, d_model) * 0.02)
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """(B, L, H) -> (B, L, outputs)."""

@@ -25,6 +25,8 @@ class Supervised:
     """The loss of a task's own labels, and what an answer means."""
 
     requires_causal = False
+    kinds = ("continuous", "token")
+    stand_ins = 0
 
     def __init__(self, spec: TaskSpec):
         self.spec = spec

@@ -20,6 +20,7 @@ from ssm_priors.checkpoints.checkpoint import load_exactly
 from ssm_priors.errors import BadData
 from ssm_priors.metrics import Metric
 from ssm_priors.models.build import Model
+from ssm_priors.training.teacher import Teacher
 
 KIND = "state"
 
@@ -103,17 +104,23 @@ class Journal:
         """Append one step's row; absent columns stay empty, floats are written so that they read back exactly."""
         self._metrics.write(",".join(_cell(values.get(column)) for column in self.columns) + "\n")
 
-    def save_if_due(self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer) -> None:
+    def save_if_due(
+        self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer, teacher: Teacher | None = None
+    ) -> None:
         """Save the state if the last time is long enough ago."""
         if time.monotonic() - self._saved >= self.save_every:
-            self.save(progress, model, optimiser)
+            self.save(progress, model, optimiser, teacher)
 
-    def save(self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer) -> None:
+    def save(
+        self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer, teacher: Teacher | None = None
+    ) -> None:
         """Write `state.pt`; the metrics rows it counts are on the disk before it is."""
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
+        if teacher is not None:
+            tensors |= {f"teacher.{name}": tensor for name, tensor in teacher.state_dict().items()}
         for index, moments in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{index}.{name}": tensor for name, tensor in moments.items()}
         fields = ("phase", "step", "best_step", "best_metric", "seconds", "examples")
@@ -130,9 +137,13 @@ class Journal:
         self.state.unlink(missing_ok=True)
 
 
-def restore(model: Model, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def restore(
+    model: Model, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], teacher: Teacher | None = None
+) -> None:
     """Put a saved state's tensors back."""
     load_exactly(model, _under("model.", tensors))
+    if teacher is not None:
+        teacher.restore(_under("teacher.", tensors))
     moments: dict[int, dict[str, Tensor]] = {}
     for key, tensor in _under("optimiser.", tensors).items():
         index, name = key.split(".")

@@ -19,12 +19,13 @@ from ssm_priors.config import PhaseConfig
 from ssm_priors.errors import RunFailed
 from ssm_priors.metrics import ACCURACY, Metric, metric_of
 from ssm_priors.models.build import Model
-from ssm_priors.objectives.objective import Objective
+from ssm_priors.objectives.objective import HasTeacher, Objective
 from ssm_priors.seeds import derive, torch_stream
 from ssm_priors.tasks.task import Split
 from ssm_priors.training.evaluate import evaluate
 from ssm_priors.training.journal import Journal, Progress, restore
 from ssm_priors.training.optimiser import adamw, set_rate
+from ssm_priors.training.teacher import Teacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +115,16 @@ def train(
         RunFailed: the loss or the gradient is not finite.
     """
     module, optimiser = fabric.setup(model, adamw(model, phase.settings))
+    teacher = Teacher(model, phase.objective.momentum) if isinstance(phase.objective, HasTeacher) else None
     if saved:
-        restore(model, optimiser.optimizer, saved)
+        restore(model, optimiser.optimizer, saved, teacher)
     watcher = _Clock(progress, phase.name)
     for step in range(progress.step, phase.steps):
         model.train()
         set_rate(optimiser, step, phase.steps, phase.settings.warmup)
-        loss, norm, examples = _step(phase, module, optimiser, fabric, step)
+        loss, norm, examples = _step(phase, module, optimiser, fabric, step, teacher)
+        if teacher is not None:
+            teacher.follow(model)
         metrics = _validate(phase, model, fabric.device, progress, step + 1)
         progress.step = step + 1
         progress.examples[phase.name] = progress.examples.get(phase.name, 0) + examples
@@ -129,19 +133,29 @@ def train(
         row = {"phase": phase.name, "step": step + 1, "epoch": epoch, "loss": loss, "learning_rate": rate}
         journal.row(row | {"gradient_norm": norm} | metrics)
         watcher.tick()
-        journal.save_if_due(progress, model, optimiser.optimizer)
+        journal.save_if_due(progress, model, optimiser.optimizer, teacher)
         value, seen = metrics.get(f"validation_{phase.metric.name}"), progress.examples[phase.name]
         epochs = phase.settings.epochs
         watch(StepReport(phase.name, step + 1, phase.steps, epoch, epochs, loss, value, seen, phase.metric))
     return progress.best or _copy(model)
 
 
-def _step(phase: Phase, module: _FabricModule, optimiser: torch.optim.Optimizer, fabric: Fabric, step: int) -> tuple:
+def _step(
+    phase: Phase,
+    module: _FabricModule,
+    optimiser: torch.optim.Optimizer,
+    fabric: Fabric,
+    step: int,
+    teacher: Teacher | None,
+) -> tuple[float, float, int]:
     """Forward, backward, clip, update: the loss before the update, the gradient's norm, the number of examples."""
     batch = phase.train.take(phase.rows(step)).to(fabric.device)
     problem = phase.objective.pose(batch, torch_stream(phase.seed, "masks", phase.name, step))
+    if teacher is not None and isinstance(phase.objective, HasTeacher):
+        with fabric.autocast():
+            problem = phase.objective.taught(problem, teacher.represent(batch))
     torch.manual_seed(derive(phase.seed, "dropout", phase.name, step))
-    answers = module(batch.inputs, batch.lengths, problem.hidden)
+    answers = module(*problem.given(batch))
     total, count = phase.objective.score(answers, problem)
     if count == 0:
         raise RunFailed(

@@ -28,7 +28,8 @@ from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import claimed, remove_leftovers
 from ssm_priors.metrics import metric_of
-from ssm_priors.models.build import build, check_names, parameter_count
+from ssm_priors.models.build import Model, build, check_names, parameter_count
+from ssm_priors.objectives.objective import Objective
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Split, Task, fraction_of
@@ -124,9 +125,7 @@ def _train_and_test(
                 continue
             if progress.phase != phase.name:
                 progress, saved = Progress(phase.name, seconds=progress.seconds, examples=progress.examples), None
-            model = build(
-                config.model, task.spec, config.seed, outputs=phase.objective.outputs, pooled=phase.objective.pooled
-            )
+            model = _model(config, task.spec, phase.objective)
             if carried is not None:
                 load_exactly(model, carried, fresh="head.")
             weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch)
@@ -184,8 +183,20 @@ def preflight(config: RunConfig) -> None:
         UnknownName, BadConfig, BadData
     """
     task = prepare(config)
-    objective = Supervised(task.spec)
-    build(config.model, task.spec, config.seed, outputs=objective.outputs, pooled=objective.pooled)
+    for phase in _phases(config, task):
+        _model(config, task.spec, phase.objective)
+
+
+def _model(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
+    """The model of a phase, with the head that its objective asks for."""
+    return build(
+        config.model,
+        spec,
+        config.seed,
+        outputs=objective.outputs,
+        pooled=objective.pooled,
+        stand_ins=objective.stand_ins,
+    )
 
 
 def pick_device(name: str) -> torch.device:
@@ -214,6 +225,11 @@ def _phases(config: RunConfig, task: Task) -> list[Phase]:
     if config.pretrain and config.pretrain.objective:
         part = config.pretrain.objective
         objective = OBJECTIVES[part.name](part.options, task.spec)
+        if task.spec.kind not in objective.kinds:
+            raise BadConfig(
+                f"objective '{part.name}' works with {' and '.join(objective.kinds)} inputs, but those of task "
+                f"'{config.task.name}' are of kind {task.spec.kind}. See: ssmp list objectives"
+            )
         inputs = task.train.without_labels()
         phases.append(Phase("pretrain", config.pretrain, objective, inputs, None, config.seed, task.spec))
     phases.append(
