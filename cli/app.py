@@ -202,24 +202,82 @@ def evaluate(
 
 @command("inspect-kernels")
 def inspect_kernels(
-    checkpoint: options.CheckpointFile,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the data and the page.", show_default="beside the checkpoint")
+    checkpoint: options.AnyCheckpoint,
+    against: options.Against = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="A second checkpoint to show beside it.", show_default=False)
     ] = None,
-    format: Annotated[str, typer.Option(help="nc (NetCDF) or zarr.")] = "nc",
-    length: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_048_576, help="Lags of each kernel.", show_default="the task's length"),
-    ] = None,
+    length: options.Lags = None,
+    layers: options.Layers = None,
+    out: options.InspectOut = None,
+    format: options.Format = "nc",
     json: options.Json = False,
 ) -> int:
     """Show a checkpoint's learned kernels and spectra.
 
-    Beside those of its own init: the prior it began with. Writes them as labelled data and as a page of charts.
+    Beside those of its own init: the prior it began with. Writes them as labelled data and as a page of charts. Opens
+    files of other public code too; see: ssmp list formats.
     """
-    from ssm_priors.cli.inspect_kernels import inspect_kernels
+    from ssm_priors.cli.inspect_kernels import Look, inspect_kernels
 
-    return inspect_kernels(checkpoint, out=out, format=format, length=length, output=Output(as_json=json))
+    look = Look(length, options.split_names(layers), options.split_names(against), compare)
+    return inspect_kernels(checkpoint, look, out=out, format=format, output=Output(as_json=json))
+
+
+@command("compare-priors")
+def compare_priors(
+    checkpoints: Annotated[list[Path], typer.Argument(help=options.ANY_CHECKPOINT, show_default=False)],
+    against: options.Against = None,
+    length: options.Lags = None,
+    layers: options.Layers = None,
+    out: options.InspectOut = None,
+    format: options.Format = "nc",
+    json: options.Json = False,
+) -> int:
+    """Say how far checkpoints are from what theory prescribes.
+
+    Layer by layer, with the same numbers for the model's own init (how far training moved it) and for a random one.
+    Priors: hippo-legs, s4d-lin and s4d-inv, unless others are named.
+    """
+    from ssm_priors.cli.compare_priors import compare_priors
+
+    return compare_priors(
+        checkpoints,
+        against=options.split_names(against),
+        length=length,
+        layers=options.split_names(layers),
+        out=out,
+        format=format,
+        output=Output(as_json=json),
+    )
+
+
+@command("inspect-attention")
+def inspect_attention(
+    checkpoint: options.CheckpointFile,
+    examples: Annotated[int, typer.Option(min=1, help="Validation examples to look at.")] = 32,
+    near: Annotated[int, typer.Option(min=1, help="Steps that count as near.")] = 16,
+    layers: options.Layers = None,
+    out: options.InspectOut = None,
+    format: options.Format = "nc",
+    json: options.Json = False,
+) -> int:
+    """Show where a checkpoint's attention looks.
+
+    On validation inputs: before training, after pretraining where the run folder has it, and at the end. Writes the
+    numbers as labelled data, and a page of charts with the maps of one example.
+    """
+    from ssm_priors.cli.inspect_attention import inspect_attention
+
+    return inspect_attention(
+        checkpoint,
+        examples=examples,
+        near=near,
+        layers=options.split_names(layers),
+        out=out,
+        format=format,
+        output=Output(as_json=json),
+    )
 
 
 @command("report")
@@ -239,7 +297,9 @@ def report(
 
 @command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="models, inits, objectives, tasks, presets or formats.", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(help="models, inits, objectives, tasks, presets or formats.", show_default=False)
+    ],
     json: options.Json = False,
 ) -> int:
     """Show what can be named: models, inits, ...

@@ -56,6 +56,21 @@ MaxLength = Annotated[
     ),
 ]
 CheckpointFile = Annotated[Path, typer.Argument(help="A ckpt.pt.", show_default=False)]
+ANY_CHECKPOINT = "A ckpt.pt, or a file of other public code (.ckpt, .pth, .safetensors)."
+AnyCheckpoint = Annotated[Path, typer.Argument(help=ANY_CHECKPOINT, show_default=False)]
+Against = Annotated[
+    list[str] | None,
+    typer.Option(help="Prior to hold it against: an init, hippo-legs, hippo-legt, ... Repeat for more."),
+]
+Lags = Annotated[
+    int | None,
+    typer.Option(min=1, max=1_048_576, help="Lags of each kernel.", show_default="the length it was made for"),
+]
+Layers = Annotated[list[str] | None, typer.Option(help="Layers to show, from 0. Repeat for more.", show_default="all")]
+InspectOut = Annotated[
+    Path | None, typer.Option(help="Folder for the data and the page.", show_default="beside the checkpoint")
+]
+Format = Annotated[str, typer.Option(help="nc (NetCDF) or zarr.")]
 
 
 def split_names(values: list[str] | None) -> tuple[str, ...]:

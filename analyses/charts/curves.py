@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from ssm_priors.analyses.charts.theme import MOST_ROWS, PALETTE, Figure
+from ssm_priors.analyses.charts.theme import MOST_ROWS, PALETTE, Figure, tips
 from ssm_priors.metrics import ACCURACY, Metric
 
 LayeredChart = alt.LayerChart | alt.FacetChart
@@ -64,7 +64,9 @@ def _draw(
     title = TITLES.get(panel, f"validation {metric.title if is_share else metric.label}")
     axis = alt.Axis(format="%") if is_share else alt.Axis(tickCount=5)
     scale = alt.Scale(zero=False, nice=False, padding=8)
-    base = alt.Chart(rows).encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4)), color=colour)
+    told = tips("start:N", "pretrain:N", "step:Q", "mean:Q", "low:Q", "high:Q", low="lowest seed", high="highest seed")
+    x = alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4))
+    base = alt.Chart(rows).encode(x=x, color=colour, tooltip=told)
     band = base.mark_area(opacity=0.15).encode(
         y=alt.Y("low:Q", title=None, axis=axis, scale=scale), y2="high:Q", detail="pretrain:N"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from ssm_priors.analyses.charts.theme import GREY, VERMILION, Figure, model_colour
+from ssm_priors.analyses.charts.theme import GREY, VERMILION, Figure, model_colour, tips
 from ssm_priors.metrics import ACCURACY, Metric
 
 ROW_HEIGHT = 26
@@ -48,7 +48,7 @@ def gap(cells: pd.DataFrame, seeds: pd.DataFrame, chance: float, metric: Metric 
     layers = [
         _chance(chance),
         base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
-        ticks.encode(x=x, y=y, color=colour),
+        ticks.encode(x=x, y=y, color=colour, tooltip=tips("cell:N", "accuracy:Q", accuracy="accuracy of one seed")),
         _points(base, from_scratch=True).encode(x=x, color=colour),
         _points(base, from_scratch=False).encode(x=x, color=colour),
         base.mark_text(align="left", fontSize=12).encode(x=alt.value(WIDTH + 10), text="number:N"),
@@ -83,4 +83,4 @@ def _without_result(cells: pd.DataFrame, place: float) -> alt.Chart:
     """What is said where there is no point, beside the chance level (its place on the axis) if there is room."""
     start = 10 + (WIDTH * place if place < 0.5 else 0)
     marks = alt.Chart(cells).mark_text(align="left", color=VERMILION, fontSize=12, limit=WIDTH - start)
-    return marks.encode(x=alt.value(start), text="note:N")
+    return marks.encode(x=alt.value(start), text="note:N", tooltip="note:N")

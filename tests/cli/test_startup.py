@@ -8,7 +8,8 @@ import sys
 import pytest
 
 HEAVY = ("torch", "xarray", "altair", "pandas", "numpy", "scipy", "lightning_fabric")
-COMMANDS = ("ablate", "train", "evaluate", "inspect-kernels", "report", "list", "data")
+INSPECT = ("inspect-kernels", "inspect-attention", "compare-priors")
+COMMANDS = ("ablate", "train", "evaluate", *INSPECT, "report", "list", "data")
 ALL = (*COMMANDS, "data list", "data prepare", "data verify")
 
 
