@@ -106,7 +106,7 @@ def ablate(
     from ssm_priors.cli.ablate import Request, ablate
 
     options.use_data_dir(data_dir)
-    tasks = options.split_names(task) or ("mnist",)
+    tasks = options.split_tasks(task) or ("mnist",)
     changes = options.parse_changes(set_, causal)
     request = Request(
         inits=options.split_names(init),
@@ -169,6 +169,7 @@ def train(
     options.use_data_dir(data_dir)
     choosing = ("model", "init", "pretrain", "task", "fraction", "seed", "preset", "causal", "examples", "max_length")
     options.refuse_both(config, [name for name in (*choosing, "set_") if options.was_given(context, name)])
+    task = options.full_name(task)
     changes = options.sized(options.parse_changes(set_, causal), [task], examples=examples, max_length=max_length)
     run_config = compose(
         config,

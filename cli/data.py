@@ -16,7 +16,8 @@ from ssm_priors.errors import BadConfig, BadData, NotReady, UnknownName
 from ssm_priors.metrics import metric_of
 from ssm_priors.registry import TASKS
 from ssm_priors.tasks import store
-from ssm_priors.tasks.task import NeedsArchive, Prepares
+from ssm_priors.tasks.crew import crew
+from ssm_priors.tasks.task import MayNeedArchive, archive_of, is_stored, origin_of
 
 FAULTY = 1
 """Exit code where data are there and are not what they should be."""
@@ -54,6 +55,7 @@ def list_data(output: Output) -> int:
     """Every task, and every other size of one that was prepared: what it is, whether it is here, how large."""
     rows = [_listed(name, TASKS[name].Config()) for name in TASKS]
     usual = {row["folder"] for row in rows}
+    rows += [row | {"options": "", "size": None, "folder": ""} for row in describe_families()]
     rows += [row for name, options in _prepared(output) if (row := _listed(name, options))["folder"] not in usual]
     output.json(rows)
     shown = ("name", "options", "length", "kind", "classes", "origin", "ready", "size")
@@ -68,8 +70,9 @@ def prepare(name: str, source: Path | None, changes: dict[str, Any], output: Out
     Raises:
         SsmPriorsError: wrong use, or a source that cannot be trained on.
     """
+    name = TASKS.spelled(name)
     options = options_of(name, changes)
-    with Bar(output) as bar:
+    with Bar(output) as bar, crew():
         folder = store.prepare(name, options, source, bar)
     found = store.manifest(folder)
     output.json({"folder": str(folder)} | {key: found[key] for key in ("splits", "notes", "duplicates", "sha256")})
@@ -79,6 +82,8 @@ def prepare(name: str, source: Path | None, changes: dict[str, Any], output: Out
         output.text(f"{key}: {value}")
     if found["duplicates"]:
         output.text(f"{found['duplicates']:,} examples stand in two splits; see: ssmp data verify {name}")
+    if source and isinstance(TASKS[name], MayNeedArchive):
+        output.text(f"to train on these: ssmp train --task {name} --set task.data=official, and the same options")
     output.wrote({"data": folder})
     return 0
 
@@ -90,8 +95,9 @@ def verify(name: str, changes: dict[str, Any], output: Output) -> int:
         NotReady: they were not prepared.
         BadData: what ships with a package is damaged, or a manifest cannot be read.
     """
+    name = TASKS.spelled(name)
     options = options_of(name, changes)
-    if not isinstance(TASKS[name], Prepares):
+    if not is_stored(TASKS[name], options):
         TASKS[name].load(options)  # which checks itself
         output.json({"faults": [], "notes": []})
         output.text(f"{name}: all is well; {TASKS[name].origin}")
@@ -115,9 +121,9 @@ def make_ready(parts: Iterable[Part], output: Output) -> None:
         if lacking:
             raise NotReady(lacking)
         kind = TASKS[part.name]
-        if isinstance(kind, Prepares) and not store.is_here(part.name, part.options):
-            output.note(f"{part.name}: {TASKS[part.name].origin}, into {store.data_dir()}")
-            with Bar(output) as bar:
+        if is_stored(kind, part.options) and not store.is_here(part.name, part.options):
+            output.note(f"{part.name}: {kind.origin}, into {store.data_dir()}")
+            with Bar(output) as bar, crew():
                 store.prepare(part.name, part.options, progress=bar)
 
 
@@ -137,7 +143,16 @@ def describe(name: str, options: Any) -> dict[str, Any]:
     else:
         label = metric_of(spec).label
         row |= {"length": spec.length, "kind": spec.kind, "classes": spec.classes, "metric": label}
-    return row | {"origin": TASKS[name].origin, "ready": f"no: {lacking}" if lacking else "yes"}
+    return row | {"origin": origin_of(TASKS[name], options), "ready": f"no: {lacking}" if lacking else "yes"}
+
+
+def describe_families() -> list[dict[str, Any]]:
+    """What stands for many tasks, such as `ucr:NAME`: what there is to name, in place of what one task is like."""
+    unknown = dict.fromkeys(("length", "kind", "classes", "metric"), "")
+    return [
+        {"name": name, **unknown, "origin": family.origin, "ready": family.ready()}
+        for name, family in TASKS.families.items()
+    ]
 
 
 def _listed(name: str, options: Any) -> dict[str, Any]:
@@ -145,8 +160,8 @@ def _listed(name: str, options: Any) -> dict[str, Any]:
     usual = asdict(kind.Config())
     changed = [f"{key}={value}" for key, value in asdict(options).items() if value != usual[key]]
     row = describe(name, options) | {"options": " ".join(changed)}
-    if isinstance(kind, Prepares) and not is_here:
-        row["ready"] = "no: bring the archive" if isinstance(kind, NeedsArchive) else "made when it is first used"
+    if is_stored(kind, options) and not is_here:
+        row["ready"] = "no: bring the archive" if archive_of(kind, options) else "made when it is first used"
     folder = store.folder_of(name, options)
     return row | {"size": _bytes(folder) if is_here else None, "folder": str(folder)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ssm_priors import presets
-from ssm_priors.cli.data import describe
+from ssm_priors.cli.data import describe, describe_families
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import UnknownName
@@ -67,8 +67,9 @@ def _objectives() -> list[dict[str, Any]]:
 
 
 def _tasks() -> list[dict[str, Any]]:
-    """Every task as its default options make it, without reading its data."""
-    return [describe(name, TASKS[name].Config()) | {"what": summary(TASKS[name])} for name in TASKS]
+    """Every task as its default options make it, without reading its data; then the families of tasks."""
+    rows = [describe(name, TASKS[name].Config()) | {"what": summary(TASKS[name])} for name in TASKS]
+    return rows + [row | {"what": summary(TASKS.families[row["name"]])} for row in describe_families()]
 
 
 def _presets() -> list[dict[str, Any]]:

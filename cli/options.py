@@ -78,6 +78,16 @@ def split_names(values: list[str] | None) -> tuple[str, ...]:
     return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
 
 
+def full_name(task: str) -> str:
+    """A task's name as it is recorded: `files:data.csv` becomes `files:/full/path/data.csv`."""
+    return TASKS.spelled(task)
+
+
+def split_tasks(values: list[str] | None) -> tuple[str, ...]:
+    """As `split_names`, with full names."""
+    return tuple(full_name(task) for task in split_names(values))
+
+
 def split_numbers(values: list[str] | None, option: str) -> tuple[float, ...]:
     """As `split_names`, for numbers; raises BadConfig."""
     try:

@@ -22,9 +22,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from ssm_priors.checkpoints import pickles
-from ssm_priors.checkpoints.pickles import Thing
+from ssm_priors import pickles
 from ssm_priors.errors import BadCheckpoint
+from ssm_priors.pickles import Thing
 
 STATE_DICTS = ("state_dict", "model_state_dict", "model", "module")
 """Where tools keep the weights within what they save, if not at the top."""

@@ -2,10 +2,11 @@
 
     DATA_DIR/NAME-KEY/{train,validation,test}.{inputs,lengths,targets}.npy, manifest.json
 
-KEY is a fingerprint of the options that decide the data, so that two sizes of one task lie side by side. Arrays are as
-compact as the task says (bytes for pixels and characters); rows are streamed into them, so no split is ever held in
-memory, neither when it is written nor when it is read. What is written has been checked, and has a SHA-256 in the
-manifest; opening compares shapes and sizes only, and `verify` reads everything again.
+KEY is a fingerprint of the options that decide the data, so that two sizes of one task lie side by side. What was made
+from files that may change is here only while they are as they were. Arrays are as compact as the task says (bytes for
+pixels and characters); rows are streamed into them, so no split is ever held in memory, neither when it is written nor
+when it is read. What is written has been checked, and has a SHA-256 in the manifest; opening compares shapes and sizes
+only, and `verify` reads everything again.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +33,21 @@ from ssm_priors.config import fingerprint, validate
 from ssm_priors.errors import BadConfig, BadData, NotReady
 from ssm_priors.registry import TASKS
 from ssm_priors.tasks.chunks import Chunk, Incoming, Layout, Seen, Tally, as_stored, refuse
+from ssm_priors.tasks.records import described, wrong_file, wrong_shape
 from ssm_priors.tasks.task import (
     SPLITS,
+    Archive,
+    HasContent,
     HasKey,
     MayLack,
-    NeedsArchive,
-    Prepares,
+    MayNeedArchive,
     Progress,
     Split,
     Task,
+    archive_of,
     faults,
+    is_stored,
+    origin_of,
     silent,
 )
 
@@ -50,6 +57,8 @@ MANIFEST = "manifest.json"
 PARTS = ("inputs", "lengths", "targets")
 BLOCK = 2**24
 """Most numbers of a stored array that are looked at together."""
+MOST_OF_NAME = 60
+"""Letters of a task's name in its folder's name: a path as an argument may be long."""
 MOST_TOLD = 20
 """Faults of one kind that are listed one by one."""
 
@@ -74,19 +83,23 @@ def folder_of(name: str, options: Any) -> Path:
     """Where the data of a task with these options lie, whether or not they are there."""
     kind = TASKS[name]
     key = dict(kind.key(options)) if isinstance(kind, HasKey) else asdict(options)
-    return data_dir() / f"{name.replace(':', '-')}-{fingerprint({'task': name, 'options': key, 'format': FORMAT})}"
+    safe = re.sub(r"[^A-Za-z0-9._]+", "-", name)[:MOST_OF_NAME]
+    return data_dir() / f"{safe}-{fingerprint({'task': name, 'options': key, 'format': FORMAT})}"
 
 
 def is_here(name: str, options: Any) -> bool:
-    """Whether the data have been prepared."""
-    return (folder_of(name, options) / MANIFEST).is_file()
+    """Whether the data have been prepared, and what they were made from has not changed since."""
+    kind, folder = TASKS[name], folder_of(name, options)
+    if not (folder / MANIFEST).is_file():
+        return False
+    return not isinstance(kind, HasContent) or manifest(folder).get("content") == kind.content(options)
 
 
 def missing(name: str, options: Any) -> str:
     """What must be done before a task can load; empty if it can, be it after it has generated its data."""
     kind = TASKS[name]
-    if isinstance(kind, NeedsArchive) and not is_here(name, options):
-        return _not_ready(name, options)
+    if (archive := archive_of(kind, options)) and not is_here(name, options):
+        return _not_ready(name, options, archive)
     return kind.missing(options) if isinstance(kind, MayLack) else ""
 
 
@@ -96,7 +109,7 @@ def prepare(name: str, options: Any, source: Path | None = None, progress: Progr
     Args:
         name: of the task.
         options: its `Config`.
-        source: the archive or folder that the user brought, for a task that needs one.
+        source: the archive or folder that the user brought; for a task that can do without, it sets `data="official"`.
         progress: told how far it is.
 
     Raises:
@@ -105,15 +118,18 @@ def prepare(name: str, options: Any, source: Path | None = None, progress: Progr
         BadData: what the source holds cannot be trained on.
     """
     kind = TASKS[name]
-    if not isinstance(kind, Prepares):
-        raise BadConfig(f"task '{name}' has nothing to prepare; where its data come from: {kind.origin}")
-    if isinstance(kind, NeedsArchive):
+    if source is not None and isinstance(kind, MayNeedArchive):
+        options = replace(options, data="official")
+    if not is_stored(kind, options):
+        raise BadConfig(f"task '{name}' has nothing to prepare; where its data come from: {origin_of(kind, options)}")
+    archive = archive_of(kind, options)
+    if archive:
         if source is None:
-            raise NotReady(_not_ready(name, options))
+            raise NotReady(_not_ready(name, options, archive))
         if not source.exists():
-            raise BadConfig(f"{source}: no such file or folder; {kind.archive.name} was expected")
+            raise BadConfig(f"{source}: no such file or folder; {archive.name} was expected")
     elif source is not None:
-        raise BadConfig(f"task '{name}' is {TASKS[name].origin}; it takes no --source")
+        raise BadConfig(f"task '{name}' is {kind.origin}; it takes no --source")
     elif is_here(name, options):
         return folder_of(name, options)
     return kind.prepare(source, options, progress)
@@ -127,8 +143,8 @@ def load(name: str, options: Any) -> Task:
         BadData: the folder does not hold what its manifest says.
     """
     if not is_here(name, options):
-        if isinstance(TASKS[name], NeedsArchive):
-            raise NotReady(_not_ready(name, options))
+        if lacking := missing(name, options):
+            raise NotReady(lacking)
         prepare(name, options)
     folder = folder_of(name, options)
     found = manifest(folder)
@@ -153,6 +169,13 @@ def stored_spec(found: Mapping[str, Any]) -> TaskSpec:
     return validate(TaskSpec, found["spec"], "spec")
 
 
+def spec_of(name: str, options: Any) -> TaskSpec:
+    """The spec of a task that cannot tell what it is like without its data; raises NotReady until they are prepared."""
+    if not is_here(name, options):
+        raise NotReady(missing(name, options) or f"task '{name}' is not prepared yet: ssmp data prepare '{name}'")
+    return stored_spec(manifest(folder_of(name, options)))
+
+
 def write(
     name: str,
     options: Any,
@@ -162,6 +185,7 @@ def write(
     *,
     source: str,
     notes: Mapping[str, Any] | None = None,
+    content: str = "",
     progress: Progress = silent,
 ) -> Path:
     """Write a task's data into the store and give their folder. For the `prepare` of a task.
@@ -177,13 +201,15 @@ def write(
         splits: train, validation, test.
         source: where they come from, in words.
         notes: what else a person should know: files that were skipped, say.
+        content: of a task with `HasContent`, asked before its files were read.
         progress: told how far it is.
 
     Raises:
-        BadData: an example that cannot be trained on, with its split and row, or counts that do not fit.
+        BadData: an example that cannot be trained on, with its split and row, counts that do not fit, or files that
+            changed while they were read.
     """
     folder = folder_of(name, options)
-    is_replaced = is_here(name, options) and isinstance(TASKS[name], NeedsArchive)
+    is_replaced = is_here(name, options) and archive_of(TASKS[name], options) is not None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f".{folder.name}.lock")):
         if is_here(name, options) and not is_replaced:
@@ -196,8 +222,15 @@ def write(
             "options": asdict(options),
             "source": source,
             "notes": dict(notes or {}),
+            "content": content,
         }
-        atomic.write_folder(folder, lambda fresh: _fill(fresh, about, spec, layout, splits, progress))
+
+        def fill(fresh: Path) -> None:
+            _fill(fresh, about, spec, layout, splits, progress)
+            if content and TASKS[name].content(options) != content:
+                raise BadData(f"task '{name}': its files changed while they were read; prepare it again")
+
+        atomic.write_folder(folder, fill)
     return folder
 
 
@@ -208,7 +241,7 @@ def verify(folder: Path, progress: Progress = silent) -> Verdict:
         BadData: there is no manifest that can be read.
     """
     found = manifest(folder)
-    wrong = [fault for name in found["files"] if (fault := _wrong_file(folder / name, found["files"][name], progress))]
+    wrong = [fault for name in found["files"] if (fault := wrong_file(folder / name, found["files"][name], progress))]
     if wrong:
         return Verdict(wrong, [])
     spec, seen = stored_spec(found), Seen()
@@ -240,7 +273,7 @@ def _fill(
         counts[split] = _fill_split(arrays, split, splits[split], spec, layout, seen, progress)
         for array in arrays.values():
             array.flush()
-    files = {path.name: _described(path) for path in sorted(fresh.glob("*.npy"))}
+    files = {path.name: described(path) for path in sorted(fresh.glob("*.npy"))}
     hashes = json.dumps({name: file["sha256"] for name, file in files.items()}, sort_keys=True)
     about |= {"spec": asdict(spec), "layout": asdict(layout), "splits": counts, "duplicates": len(seen.duplicates)}
     about |= {"files": files, "sha256": hashlib.sha256(hashes.encode()).hexdigest()}
@@ -310,7 +343,7 @@ def _mapped(folder: Path, found: Mapping[str, Any], split: str) -> Split:
     arrays = {}
     for part in PARTS:
         path = folder / f"{split}.{part}.npy"
-        fault = _wrong_shape(path, found["files"].get(path.name, {}))
+        fault = wrong_shape(path, found["files"].get(path.name, {}))
         if fault:
             raise BadData(f"{path}: {fault}; remove {folder} and prepare the task again")
         arrays[part] = torch.from_numpy(np.load(path, mmap_mode="c"))  # copy on write: torch wants it writable
@@ -323,43 +356,6 @@ def _mapped(folder: Path, found: Mapping[str, Any], split: str) -> Split:
         offset=tuple(layout["offset"]),
         documents=found["spec"]["documents"],
         is_checked=True,
-    )
-
-
-def _described(path: Path) -> dict[str, Any]:
-    """Size, shape, type and hash of a file, which is on the disk when this returns."""
-    array = np.load(path, mmap_mode="r")
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"sha256": sha256, "bytes": path.stat().st_size, "shape": list(array.shape), "dtype": str(array.dtype)}
-
-
-def _wrong_shape(path: Path, recorded: Mapping[str, Any]) -> str:
-    """What differs from the record, as far as the file's head and size tell; empty if nothing does."""
-    if not path.is_file():
-        return "the file is missing"
-    if path.stat().st_size != recorded.get("bytes"):
-        return f"{path.stat().st_size} bytes, {recorded.get('bytes')} were written"
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        return f"not an array: {error}"
-    found = [list(array.shape), str(array.dtype)]
-    expected = [recorded["shape"], recorded["dtype"]]
-    return "" if found == expected else f"an array of {found}, {expected} was written"
-
-
-def _wrong_file(path: Path, recorded: Mapping[str, Any], progress: Progress) -> str:
-    fault = _wrong_shape(path, recorded)
-    if fault:
-        return f"{path.name}: {fault}"
-    progress(path.name, 0, 1)
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    progress(path.name, 1, 1)
-    return (
-        "" if found == recorded["sha256"] else f"{path.name}: its SHA-256 is {found}, {recorded['sha256']} was written"
     )
 
 
@@ -380,9 +376,8 @@ def _shortened(told: list[str]) -> list[str]:
     return told if rest <= 0 else [*told[:MOST_TOLD], f".. and {rest} more like these"]
 
 
-def _not_ready(name: str, options: Any) -> str:
+def _not_ready(name: str, options: Any, archive: Archive) -> str:
     """What to bring, from where, and the exact command."""
-    archive = TASKS[name].archive
     changed = [
         f" --set {key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in asdict(options).items()

@@ -2,8 +2,8 @@
 
 `TASKS.register` takes a class that fits `TaskKind`. What it can do besides is a protocol of its own, asked for with
 `isinstance`: `Prepares` writes its data into the store (`ssm_priors.tasks.store`), `NeedsArchive` does so from files
-that only a user can bring, `MayLack` reads them from a package that may not be installed, `HasKey` has options that do
-not change what is stored.
+that only a user can bring, `MayNeedArchive` only where its options say so, `MayLack` reads them from a package that may
+not be installed, `HasKey` has options that do not change what is stored.
 """
 
 from __future__ import annotations
@@ -76,6 +76,13 @@ class NeedsArchive(Protocol):
 
 
 @runtime_checkable
+class MayNeedArchive(Protocol):
+    """A task whose option `data` says where its data come from: "official" ones a user must bring, others not."""
+
+    official: Archive
+
+
+@runtime_checkable
 class MayLack(Protocol):
     """A task that needs something besides an archive."""
 
@@ -90,6 +97,33 @@ class HasKey(Protocol):
 
     def key(self, options: Any) -> Mapping[str, Any]:
         """Those that do, as plain values."""
+        ...
+
+
+def archive_of(kind: Any, options: Any) -> Archive | None:
+    """What a user must bring for a task with these options, if anything."""
+    if isinstance(kind, MayNeedArchive):
+        return kind.official if options.data == "official" else None
+    return kind.archive if isinstance(kind, NeedsArchive) else None
+
+
+def is_stored(kind: Any, options: Any) -> bool:
+    """Whether a task's data lie in the store once they are prepared; not where they ship with a package."""
+    return isinstance(kind, Prepares) and not (isinstance(kind, MayNeedArchive) and options.data == "shipped")
+
+
+def origin_of(kind: Any, options: Any) -> str:
+    """Where the data come from with these options, in words."""
+    brought = archive_of(kind, options) if isinstance(kind, MayNeedArchive) else None
+    return f"{brought.name}, {brought.origin}" if brought else kind.origin
+
+
+@runtime_checkable
+class HasContent(Protocol):
+    """A task made from files that may change: what is stored is current only while their content stays the same."""
+
+    def content(self, options: Any) -> str:
+        """SHA-256 of all that the data are made from; empty where it is not here."""
         ...
 
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch_files import ops, outcome, packed, refused, table, tensor
 
-from ssm_priors.checkpoints import archive, pickles
+from ssm_priors import pickles
+from ssm_priors.checkpoints import archive
 
 BIG = 2**40
 

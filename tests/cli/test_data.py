@@ -109,7 +109,7 @@ def test_verify_finds_what_is_wrong_and_says_so_in_its_exit_code():
         (["data", "prepare", "mnist"], "nothing to prepare"),
         (["train", "--task", "brought"], "Once you have it: ssmp data prepare brought --source PATH"),
         (["ablate", "--pretrain", "masked", "--task", "brought"], "Once you have it"),
-        (["train", "--task", "mnist", "--examples", "30"], "task 'mnist' has no option examples; its options: pool"),
+        (["train", "--task", "mnist", "--examples", "30"], "'mnist' has no option examples; its options: data, pool"),
         (["train", "--task", "waves", "--max-length", "8", "--set", "task.max_length=9"], "leave one of them out"),
         (
             ["ablate", "--task", "waves,large", "--pretrain", "masked", "--examples", "9"],

@@ -18,6 +18,7 @@ from ssm_priors.batch import TaskSpec
 from ssm_priors.errors import BadConfig, BadData, NotReady
 from ssm_priors.tasks import store
 from ssm_priors.tasks.chunks import Chunk, Incoming, Layout
+from ssm_priors.tasks.records import described
 from ssm_priors.tasks.task import SPLITS
 
 WAVES = Waves.Config()
@@ -235,7 +236,7 @@ def test_values_out_of_range_are_found_with_file_and_row_even_if_the_hash_says_o
     flip(folder / "train.inputs.npy", 200)
 
     def accept(found):
-        found["files"]["train.inputs.npy"] |= store._described(folder / "train.inputs.npy")
+        found["files"]["train.inputs.npy"] |= described(folder / "train.inputs.npy")
 
     damage_manifest(folder, accept)
     assert store.verify(folder).faults == ["train.inputs.npy, example 3: a token id outside 0 .. 8"]

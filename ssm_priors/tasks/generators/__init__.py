@@ -26,6 +26,12 @@ class Block(NamedTuple):
     """(rows,) uint8 classes; or (rows, columns) int8, one answer a position, -1 where nothing is asked."""
 
 
+def sizes(examples: int, held_out: int, usual: int) -> dict[str, int]:
+    """Rows of each split: `examples`, and twice `held_out`; 0 means `usual`, but at most half of `examples`."""
+    other = held_out or max(1, min(usual, examples // 2))
+    return {"train": examples, "validation": other, "test": other}
+
+
 def require_range(split: str, start: int, stop: int) -> None:
     """Refuse a range of rows that cannot be.
 

@@ -346,7 +346,7 @@ def read_tsv(path: Path) -> Iterator[tuple[np.ndarray, int]]:
     Raises:
         BadData: with file and row, of what cannot be read or whose answer is wrong.
     """
-    with path.open(encoding="utf-8", newline=None) as file:
+    with path.open(encoding="ascii", errors="replace", newline=None) as file:  # what is no ASCII is no token either
         header = file.readline().rstrip("\n")
         if header.split("\t") != ["Source", "Target"]:
             raise BadData(f"{path}: the header is '{header[:60]}', expected 'Source<tab>Target'")

@@ -22,7 +22,7 @@ Source: Houtkamp and Roelfsema 2010, J. Exp. Psychol. HPP 36; Linsley et al. 201
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -32,6 +32,7 @@ import numpy as np
 from ssm_priors.errors import BadConfig
 from ssm_priors.seeds import numpy_stream
 from ssm_priors.tasks.generators import Block, ink, require_range
+from ssm_priors.tasks.generators.herd import Free, Growth, Wish, grow
 
 LEVELS = {"easy": 6, "intermediate": 9, "hard": 14}
 """Dashes of each long contour; distractors have a third of them."""
@@ -45,12 +46,8 @@ DISTRACTOR_DASHES = {32: 20, 128: 35, 256: 30}
 MOST_SCENES = 2_000
 HERDS = 6
 """Times that a herd of contours is grown before its place in the scene is given up."""
-TURNS = 4
-"""Angles that a contour tries before it is stuck."""
-CELLS = 128
-"""Least side of the map of free places."""
-SHARES = np.linspace(0, 1, 3)
-"""Where along a dash that map is asked."""
+ABREAST = 128
+"""Images that are arranged at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,9 +152,9 @@ def rows(options: Options, split: str, start: int, stop: int) -> Block:
     require_range(split, start, stop)
     inputs = np.zeros((stop - start, options.side, options.side), np.uint8)
     targets = np.zeros(stop - start, np.uint8)
-    for index, row in enumerate(range(start, stop)):
-        drawn = scene(options, split, row)
-        inputs[index], targets[index] = draw(options, drawn), drawn.label
+    for first in range(start, stop, ABREAST):
+        for row, drawn in enumerate(scenes(options, split, range(first, min(first + ABREAST, stop))), first - start):
+            inputs[row], targets[row] = draw(options, drawn), drawn.label
     return Block(inputs, np.full(stop - start, options.side**2, np.int32), targets)
 
 
@@ -168,14 +165,45 @@ def label_of(options: Options, split: str, row: int) -> int:
 
 
 def scene(options: Options, split: str, row: int) -> Scene:
-    """What row `row` shows.
+    """What row `row` shows; raises BadConfig as `scenes` does."""
+    return scenes(options, split, [row])[0]
+
+
+def scenes(options: Options, split: str, rows: Sequence[int]) -> list[Scene]:
+    """What each of some rows shows; none depends on which others are asked for.
 
     Raises:
         BadConfig: no arrangement was found in very many tries.
     """
+    line, step = options.dash - options.thickness, options.gap + options.thickness
+    growth = Growth(line, step, options.clearance + options.thickness, options.max_turn)
+    arranging = [_arranged(options, split, row) for row in rows]
+    wishes = {place: next(one) for place, one in enumerate(arranging)}
+    found: dict[int, Scene] = {}
+    while wishes:
+        for places in _alike(wishes):
+            for place, walks in zip(places, grow(growth, [wishes[place] for place in places]), strict=True):
+                try:
+                    wishes[place] = arranging[place].send(walks)
+                except StopIteration as done:
+                    found[place] = done.value
+                    del wishes[place]
+    return [found[place] for place in range(len(rows))]
+
+
+def _alike(wishes: Mapping[int, Wish]) -> list[list[int]]:
+    """Those that can be fulfilled together."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for place, wish in wishes.items():
+        groups.setdefault((wish.dashes, len(wish.starts)), []).append(place)
+    return list(groups.values())
+
+
+def _arranged(options: Options, split: str, row: int) -> Generator[Wish, np.ndarray, Scene]:
+    """One scene, asking for a herd of contours whenever it needs one."""
     rng = numpy_stream(options.seed, "pathfinder", split, row)
     for _ in range(MOST_SCENES):
-        contours = _contours(rng, options)
+        contours = yield from _contours(rng, options)
         if contours is None:
             continue
         label = label_of(options, split, row)
@@ -191,26 +219,30 @@ def scene(options: Options, split: str, row: int) -> Scene:
 # -- the arrangement
 
 
-def _contours(rng: np.random.Generator, options: Options) -> list[np.ndarray] | None:
+def _contours(rng: np.random.Generator, options: Options) -> Generator[Wish, np.ndarray, list[np.ndarray] | None]:
     """Two long contours, then the distractors; None where there is no room."""
-    free = _Free(options)
-    first = _place(rng, options, options.contour, free, partial(_first_fits, options))
+    free = Free(options.side, options.padding + options.thickness / 2)
+    apart = options.clearance + options.thickness
+    from_dots = options.radius + options.clearance + options.thickness / 2
+    first = yield from _place(rng, options, options.contour, free, partial(_first_fits, options))
     if first is None:
         return None
-    free.take(first)
-    free.take_dots(first[-1, 1:])
-    start = _mirrored_start(options, first)
-    second = _place(rng, options, options.contour, free, partial(_second_fits, options, first), start)
+    free.close(first, apart)
+    free.close(_dots(first[-1, 1:]), from_dots)
+    start = _mirrored_start(options, _ends(first))
+    second = yield from _place(
+        rng, options, options.contour, free, partial(_second_fits, options, first), complex(start)
+    )
     if second is None:
         return None
-    free.take(second)
-    free.take_dots(np.array([first[0, 0], *_ends(second)]))
+    free.close(second, apart)
+    free.close(_dots(np.array([first[0, 0], *_ends(second)])), from_dots)
     placed = [first, second]
     for _ in range(options.distractors):
-        walk = _place(rng, options, options.distractor, free, partial(_is_apart, options, placed))
+        walk = yield from _place(rng, options, options.distractor, free, partial(_is_apart, options, placed))
         if walk is None:
             return None
-        free.take(walk)
+        free.close(walk, apart)
         placed.append(walk)
     return placed
 
@@ -219,145 +251,106 @@ def _place(
     rng: np.random.Generator,
     options: Options,
     dashes: int,
-    free: _Free,
-    fits: Callable[[np.ndarray], bool],
+    free: Free,
+    fits: Callable[[np.ndarray], np.ndarray],
     start: complex | None = None,
-) -> np.ndarray | None:
+) -> Generator[Wish, np.ndarray, np.ndarray | None]:
     """The first contour (dashes, 2) of a few herds that fits and keeps clear of itself; `start` is where it begins."""
-    one, two = np.triu_indices(dashes, 2)
     many = 24 if dashes == options.contour else 8
     for _ in range(HERDS):
         starts = free.anywhere(rng, many) if start is None else np.full(many, start)
-        for walk in _herd(rng, options, dashes, free, starts):
-            if fits(walk) and (ink.between_dashes(walk[one], walk[two]) >= options.clearance + options.thickness).all():
+        walks = yield Wish(rng, free, dashes, starts)
+        for walk in walks[fits(walks)]:
+            if _is_clear_of_itself(options, walk):
                 return walk
     return None
 
 
-class _Free:
-    """A map of where the middle line of new ink may run; coarse, so what it allows is measured afterwards."""
-
-    def __init__(self, options: Options):
-        self.options = options
-        self.zoom = max(1, CELLS // options.side)
-        self.cells = np.zeros((self.zoom * options.side,) * 2, bool)
-        border = int(np.ceil(self.zoom * (options.padding + options.thickness / 2)))
-        self.cells[border:-border, border:-border] = True
-
-    def take(self, walk: np.ndarray) -> None:
-        """Close what is too near to a contour."""
-        self._close(walk, self.options.clearance + self.options.thickness)
-
-    def take_dots(self, dots: np.ndarray) -> None:
-        """Close what is too near to a dot."""
-        distance = self.options.radius + self.options.clearance + self.options.thickness / 2
-        self._close(np.stack([dots, dots], axis=1), distance)
-
-    def _close(self, dashes: np.ndarray, distance: float) -> None:
-        y, x, _ = ink.near(len(self.cells), self.zoom * dashes, self.zoom * distance)
-        self.cells[y, x] = False
-
-    def anywhere(self, rng: np.random.Generator, many: int) -> np.ndarray:
-        """Points drawn uniformly from what is free: (many,), or none if nothing is."""
-        y, x = np.nonzero(self.cells)
-        if len(y) == 0:
-            return np.zeros(0, complex)
-        cells = rng.integers(len(y), size=many)
-        return (x[cells] + 1j * y[cells] + rng.random((many, 2)) @ [1, 1j]) / self.zoom
-
-    def at(self, points: np.ndarray) -> np.ndarray:
-        """Whether points are free; nothing outside the image is."""
-        x, y = (self.zoom * points.real).astype(int), (self.zoom * points.imag).astype(int)
-        for place in (x, y):  # the border is never free, so what lies outside may count as border
-            np.minimum(np.maximum(place, 0, out=place), len(self.cells) - 1, out=place)
-        return self.cells[y, x]
-
-
-def _herd(rng: np.random.Generator, options: Options, dashes: int, free: _Free, starts: np.ndarray) -> np.ndarray:
-    """Contours grown side by side, a stuck one replaced by a copy of another: (starts, dashes, 2), or none."""
-    line, step = options.dash - options.thickness, options.gap + options.thickness
-    least = options.clearance + options.thickness
-    tip, heading, grown = starts, np.zeros(len(starts)), np.zeros((len(starts), 0, 2), complex)
-    for number in range(dashes):
-        widest = options.max_turn if number else np.pi
-        turns = rng.uniform(-widest, widest, (len(tip), TURNS))
-        start = tip[:, None] + (number > 0) * step * np.exp(1j * (heading[:, None] + turns / 2))
-        along = line * np.exp(1j * (heading[:, None] + turns))
-        middles = grown[:, None, :-1].sum(axis=3) / 2
-        fits = free.at(start[..., None] + SHARES * along[..., None]).all(axis=-1)
-        fits &= (np.abs((start + along / 2)[..., None] - middles) >= least).all(axis=-1)
-        alive = np.flatnonzero(fits.any(axis=1))
-        if len(alive) == 0:
-            return np.zeros((0, dashes, 2), complex)
-        alive = np.concatenate([alive, rng.choice(alive, len(starts) - len(alive))])
-        chosen = fits.argmax(axis=1)[alive]
-        start, along = start[alive, chosen], along[alive, chosen]
-        heading, tip = heading[alive] + turns[alive, chosen], start + along
-        grown = np.concatenate([grown[alive], np.stack([start, tip], axis=1)[:, None]], axis=1)
-    return grown
+def _is_clear_of_itself(options: Options, walk: np.ndarray) -> bool:
+    one, two = np.triu_indices(len(walk), 2)
+    return bool((ink.between_dashes(walk[one], walk[two]) >= options.clearance + options.thickness).all())
 
 
 def _ends(walks: np.ndarray) -> np.ndarray:
     """The two ends of contours (..., dashes, 2): (..., 2)."""
-    return np.stack([walks[..., 0, 0], walks[..., -1, 1]], axis=-1)
+    return walks[..., [0, -1], [0, 1]]
 
 
-def _mirrored_start(options: Options, walk: np.ndarray) -> complex:
-    """Where a contour begins, mirrored in the line through its last end and the centre of the image."""
+def _dots(points: np.ndarray) -> np.ndarray:
+    """Points (dots,) as dashes without length: (dots, 2)."""
+    return np.stack([points, points], axis=1)
+
+
+def _mirrored_start(options: Options, ends: np.ndarray) -> np.ndarray:
+    """Where contours with these ends (..., 2) begin, mirrored in the line through their last end and the centre."""
     centre = options.side / 2 * (1 + 1j)
-    start, anchor = _ends(walk) - centre
-    return complex(centre + (anchor / abs(anchor)) ** 2 * start.conj())
+    start, anchor = (ends - centre)[..., 0], (ends - centre)[..., 1]
+    return centre + (anchor / np.abs(anchor)) ** 2 * start.conj()
 
 
-def _first_fits(options: Options, walk: np.ndarray) -> bool:
+# Each of these takes contours (contours, dashes, 2) and gives a truth value a contour
+
+
+def _narrowed(fits: np.ndarray, walks: np.ndarray, *also: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Of contours that fit so far, those that fit in further ways too, which take longer to tell."""
+    for further in also:
+        fits[fits] = further(walks[fits])
+    return fits
+
+
+def _first_fits(options: Options, walks: np.ndarray) -> np.ndarray:
     """Whether dots have room at a contour's ends and at its mirrored start."""
-    start, last = _ends(walk)
-    mirrored = np.array([_mirrored_start(options, walk)])
-    apart = min(abs(start - last), abs(start - mirrored[0])) >= 2 * options.radius + options.clearance
-    return (
-        bool(apart)
-        and _inside(options, np.array([start, last, mirrored[0]]))
-        and _may_end(options, walk)
-        and _dots_are_free(options, mirrored, walk)
+    ends = _ends(walks)
+    start, last, mirrored = ends[:, 0], ends[:, 1], _mirrored_start(options, ends)
+    apart = np.minimum(np.abs(start - last), np.abs(start - mirrored)) >= 2 * options.radius + options.clearance
+    return _narrowed(
+        apart & _inside(options, start) & _inside(options, last) & _inside(options, mirrored),
+        walks,
+        partial(_may_end, options),
+        lambda left: _dots_are_free(options, _mirrored_start(options, _ends(left))[:, None], left),
     )
 
 
-def _second_fits(options: Options, first: np.ndarray, walk: np.ndarray) -> bool:
+def _second_fits(options: Options, first: np.ndarray, walks: np.ndarray) -> np.ndarray:
     """Whether a second contour and dots at its ends are apart from the first and from dots at the first's ends."""
-    last = walk[-1, 1:]
-    apart = np.abs(last - [*_ends(first), walk[0, 0]]).min() >= 2 * options.radius + options.clearance
-    return (
-        bool(apart)
-        and _inside(options, last)
-        and _dots_are_free(options, last, first)
-        and _may_end(options, walk)
-        and _is_apart(options, [first], walk)
+    last, others = walks[:, -1, 1], _ends(first)
+    away = np.minimum(np.abs(last[:, None] - others).min(axis=1), np.abs(last - walks[:, 0, 0]))
+    return _narrowed(
+        (away >= 2 * options.radius + options.clearance) & _inside(options, last),
+        walks,
+        lambda left: _dots_are_free(options, left[:, -1, 1:], first[None]),
+        partial(_may_end, options),
+        partial(_is_apart, options, [first]),
     )
 
 
-def _inside(options: Options, dots: np.ndarray) -> bool:
+def _inside(options: Options, dots: np.ndarray) -> np.ndarray:
     away = dots - options.side / 2 * (1 + 1j)
-    furthest = max(np.abs(away.real).max(), np.abs(away.imag).max())
-    return bool(furthest <= options.side / 2 - options.padding - options.radius)
+    furthest = np.maximum(np.abs(away.real), np.abs(away.imag))
+    return furthest <= options.side / 2 - options.padding - options.radius
 
 
-def _may_end(options: Options, walk: np.ndarray) -> bool:
+def _may_end(options: Options, walks: np.ndarray) -> np.ndarray:
     """Whether dots at both ends of a contour keep clear of its own other dashes."""
-    first, last = _ends(walk)[:, None]
-    return _dots_are_free(options, first, walk[2:]) and _dots_are_free(options, last, walk[:-2])
+    first, last = walks[:, 0, :1], walks[:, -1, 1:]
+    return _dots_are_free(options, first, walks[:, 2:]) & _dots_are_free(options, last, walks[:, :-2])
 
 
-def _is_apart(options: Options, placed: list[np.ndarray], walk: np.ndarray) -> bool:
+def _is_apart(options: Options, placed: list[np.ndarray], walks: np.ndarray) -> np.ndarray:
     """Whether a contour keeps its distance from those that are there, and from dots at the ends of the first two."""
     dashes, least = np.concatenate(placed), options.clearance + options.thickness
-    one, two = np.nonzero(np.abs(dashes.sum(axis=1)[:, None] - walk.sum(axis=1)) / 2 < least + options.dash)
+    between = np.abs(walks.sum(axis=2)[:, :, None] - dashes.sum(axis=1)) / 2
+    walk, one, two = np.nonzero(between < least + options.dash - options.thickness)
+    fits = np.ones(len(walks), bool)
+    fits[walk[ink.between_dashes(dashes[two], walks[walk, one]) < least]] = False
     dots = _ends(np.stack(placed[:2])).ravel()
-    return bool((ink.between_dashes(dashes[one], walk[two]) >= least).all()) and _dots_are_free(options, dots, walk)
+    return fits & _dots_are_free(options, dots, walks)
 
 
-def _dots_are_free(options: Options, dots: np.ndarray, dashes: np.ndarray) -> bool:
+def _dots_are_free(options: Options, dots: np.ndarray, walks: np.ndarray) -> np.ndarray:
+    """Whether dots (dots,), or (contours, dots) of each contour's own, keep clear of all its dashes."""
     least = options.radius + options.clearance + options.thickness / 2
-    return bool((ink.to_dashes(dots[:, None], dashes) >= least).all())
+    return np.all(ink.to_dashes(dots[..., None], walks[:, None]) >= least, axis=(1, 2))
 
 
 def draw(options: Options, scene: Scene, zoom: int = 1) -> np.ndarray:

@@ -33,7 +33,7 @@ MANY = 400
 
 @pytest.fixture(scope="module")
 def scenes() -> list[Scene]:
-    return [scene(EASY, "train", row) for row in range(MANY)]
+    return pathfinder.scenes(EASY, "train", range(MANY))
 
 
 def distance(one: np.ndarray, two: np.ndarray) -> float:
@@ -232,6 +232,14 @@ def test_rows_are_the_same_however_they_are_cut():
     assert whole.lengths.tolist() == [1024] * 6
     for split, seed in (("test", 0), ("train", 1)):
         assert not np.array_equal(whole.inputs, rows(replace(EASY, seed=seed), split, 0, 6).inputs)
+
+
+def test_a_scene_does_not_depend_on_those_arranged_beside_it(scenes):
+    for row in (0, 7, MANY - 1):
+        alone = scene(EASY, "train", row)
+        assert all(np.array_equal(one, two) for one, two in zip(alone, scenes[row], strict=True))
+    few = pathfinder.scenes(EASY, "train", [7, 3, 11])
+    assert [drawn.dots.tolist() for drawn in few] == [scenes[row].dots.tolist() for row in (7, 3, 11)]
 
 
 @pytest.mark.parametrize("side", GEOMETRY)
