@@ -110,10 +110,10 @@ def train(
     for step in range(progress.step, phase.steps):
         model.train()
         set_rate(optimiser, step, phase.steps, phase.settings.warmup)
-        loss, norm, examples = _step(phase, module, optimiser, fabric, step)
+        loss, norm, batch = _step(phase, module, optimiser, fabric, step)
         metrics = _validate(phase, model, fabric.device, progress, step + 1)
         progress.step = step + 1
-        progress.examples[phase.name] = progress.examples.get(phase.name, 0) + examples
+        progress.count(batch)
         epoch = step // phase.steps_per_epoch
         rate = optimiser.param_groups[-1]["lr"]
         row = {"phase": phase.name, "step": step + 1, "epoch": epoch, "loss": loss, "learning_rate": rate}
@@ -127,7 +127,7 @@ def train(
 
 
 def _step(phase: Phase, module: _FabricModule, optimiser: torch.optim.Optimizer, fabric: Fabric, step: int) -> tuple:
-    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the number of examples."""
+    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the batch."""
     batch = phase.train.take(phase.rows(step)).to(fabric.device)
     problem = phase.objective.pose(batch, torch_stream(phase.seed, "masks", phase.name, step))
     torch.manual_seed(derive(phase.seed, "dropout", phase.name, step))
@@ -149,7 +149,7 @@ def _step(phase: Phase, module: _FabricModule, optimiser: torch.optim.Optimizer,
             f"(now {phase.settings.ssm_learning_rate:g}), a longer warmup, or a smaller clip."
         )
     optimiser.step()
-    return loss.item(), norm.item(), len(batch)
+    return loss.item(), norm.item(), batch
 
 
 def _validate(phase: Phase, model: Model, device: torch.device, progress: Progress, step: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from zipfile import BadZipFile
@@ -25,14 +25,15 @@ from ssm_priors.checkpoints.checkpoint import Checkpoint, load_exactly
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import claimed, remove_leftovers
-from ssm_priors.models.build import build, check_names, parameter_count
+from ssm_priors.models.build import Model, build, check_names, parameter_count
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Task, fraction_of
+from ssm_priors.training.compute import phase_flops
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loop import Phase, Watch, train
-from ssm_priors.training.provenance import process_peak_memory, provenance
+from ssm_priors.training.provenance import device_peak_memory, process_peak_memory, provenance
 
 CONFIG = "run.toml"
 CHECKPOINT = "ckpt.pt"
@@ -115,10 +116,8 @@ def _train_and_test(
                 carried = Checkpoint.read(folder / PRETRAINED).tensors
                 continue
             if progress.phase != phase.name:
-                progress, saved = Progress(phase.name, seconds=progress.seconds, examples=progress.examples), None
-            model = build(
-                config.model, task.spec, config.seed, outputs=phase.objective.outputs, pooled=phase.objective.pooled
-            )
+                progress, saved = progress.next(phase.name), None
+            model = _start(config, task, phase)
             if carried is not None:
                 load_exactly(model, carried, fresh="head.")
             weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch)
@@ -139,12 +138,11 @@ def _train_and_test(
         "test_loss": tested.loss,
         "test_examples": len(task.test),
     }
-    cost = {
-        "seconds": progress.seconds,
-        "examples": progress.examples,
-        "parameters": parameter_count(model),
+    memory = {
         "process_peak_memory_bytes": process_peak_memory(),
+        "device_peak_memory_bytes": device_peak_memory(device),
     }
+    cost = {"parameters": parameter_count(model), **_compute(config, task, phases, progress), **memory}
     record = {"step": progress.best_step, "metrics": metrics, "cost": cost, "provenance": origin}
     checkpoint = Checkpoint(config=config, spec=task.spec, phase="finetune", tensors=weights, record=record)
     checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
@@ -210,6 +208,28 @@ def _phases(config: RunConfig, task: Task) -> list[Phase]:
     objective = Supervised(task.spec)
     phases.append(Phase("finetune", config.finetune, objective, task.train, task.validation, config.seed))
     return phases
+
+
+def _start(config: RunConfig, task: Task, phase: Phase) -> Model:
+    """The model of a phase as it is built, before any weights are carried over."""
+    objective = phase.objective
+    return build(config.model, task.spec, config.seed, outputs=objective.outputs, pooled=objective.pooled)
+
+
+def _compute(config: RunConfig, task: Task, phases: list[Phase], progress: Progress) -> dict[str, Mapping[str, float]]:
+    """What training took, by phase; FLOPs are counted on models of their own, after all training is done."""
+    shapes = progress.shapes
+    # a run that an older version began has not counted its first steps
+    whole = [phase for phase in phases if sum(shapes.get(phase.name, {}).values()) == phase.steps]
+    flops = {phase.name: phase_flops(phase, _start(config, task, phase), shapes[phase.name]) for phase in whole}
+    return {
+        "flops": {name: count.training for name, count in flops.items()},
+        "forward_flops": {name: count.forward for name, count in flops.items()},
+        "steps": {phase.name: phase.steps for phase in phases},
+        "examples": progress.examples,
+        "tokens": {name: progress.tokens[name] for name in flops},
+        "seconds": progress.seconds,
+    }
 
 
 def _write_test(path: Path, tested: Evaluation) -> None:
