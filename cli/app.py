@@ -29,7 +29,17 @@ app = typer.Typer(
 )
 
 
-def command(name: str, resumes: bool = False) -> Callable:
+data_commands = typer.Typer(
+    help="Prepare and verify the data of tasks: list, prepare, verify.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data_commands, name="data")
+
+
+def command(name: str, resumes: bool = False, group: typer.Typer = app) -> Callable:
     """Register a command; what a user can cause becomes one line and an exit code, all else stays a traceback."""
 
     def register(function: Callable) -> Callable:
@@ -51,7 +61,7 @@ def command(name: str, resumes: bool = False) -> Callable:
                 raise typer.Exit(SsmPriorsError.exit_code) from None
             raise typer.Exit(code or 0)
 
-        return app.command(name)(guarded)
+        return group.command(name)(guarded)
 
     return register
 
@@ -76,7 +86,10 @@ def ablate(
         bool, typer.Option("--baseline/--no-baseline", help="Run the baselines besides what is named.")
     ] = True,
     causal: options.Causal = None,
+    examples: options.Examples = None,
+    max_length: options.MaxLength = None,
     set_: options.Set = None,
+    data_dir: options.DataDir = None,
     out: Annotated[Path | None, typer.Option(help="Study folder.", show_default="ssmp-runs/ablate-FINGERPRINT")] = None,
     device: options.Device = "auto",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as cores")] = None,
@@ -92,16 +105,19 @@ def ablate(
     """
     from ssm_priors.cli.ablate import Request, ablate
 
+    options.use_data_dir(data_dir)
+    tasks = options.split_names(task) or ("mnist",)
+    changes = options.parse_changes(set_, causal)
     request = Request(
         inits=options.split_names(init),
         pretrains=options.split_names(pretrain),
         models=options.split_names(model) or ("s4d",),
-        tasks=options.split_names(task) or ("mnist",),
+        tasks=tasks,
         fractions=options.split_numbers(fraction, "--fraction"),
         seeds=seeds,
         preset=preset,
         baseline=baseline,
-        changes=options.parse_changes(set_, causal),
+        changes=options.sized(changes, tasks, examples=examples, max_length=max_length),
     )
     return ablate(
         request,
@@ -132,7 +148,10 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Decides subset, data order, masks, init, dropout.")] = 0,
     preset: options.Preset = "quick",
     causal: options.Causal = None,
+    examples: options.Examples = None,
+    max_length: options.MaxLength = None,
     set_: options.Set = None,
+    data_dir: options.DataDir = None,
     out: Annotated[Path | None, typer.Option(help="Run folder.", show_default="ssmp-runs/train-FINGERPRINT")] = None,
     device: options.Device = "auto",
     threads: options.Threads = 1,
@@ -147,8 +166,10 @@ def train(
     """
     from ssm_priors.cli.train import compose, train
 
-    choosing = ("model", "init", "pretrain", "task", "fraction", "seed", "preset", "causal", "set_")
-    options.refuse_both(config, [name for name in choosing if options.was_given(context, name)])
+    options.use_data_dir(data_dir)
+    choosing = ("model", "init", "pretrain", "task", "fraction", "seed", "preset", "causal", "examples", "max_length")
+    options.refuse_both(config, [name for name in (*choosing, "set_") if options.was_given(context, name)])
+    changes = options.sized(options.parse_changes(set_, causal), [task], examples=examples, max_length=max_length)
     run_config = compose(
         config,
         model=model,
@@ -156,9 +177,7 @@ def train(
         pretrain=pretrain,
         task=task,
         preset=preset,
-        changes=options.parse_changes(set_, causal)
-        | {"seed": seed}
-        | ({} if fraction is None else {"fraction": fraction}),
+        changes=changes | {"seed": seed} | ({} if fraction is None else {"fraction": fraction}),
     )
     output = Output(as_json=json, quiet=quiet)
     return train(run_config, out=out, device=device, threads=threads, save_every=save_every, output=output)
@@ -167,6 +186,7 @@ def train(
 @command("evaluate")
 def evaluate(
     checkpoint: options.CheckpointFile,
+    data_dir: options.DataDir = None,
     device: options.Device = "auto",
     json: options.Json = False,
 ) -> int:
@@ -176,6 +196,7 @@ def evaluate(
     """
     from ssm_priors.cli.evaluate import evaluate
 
+    options.use_data_dir(data_dir)
     return evaluate(checkpoint, device=device, output=Output(as_json=json))
 
 
@@ -218,16 +239,70 @@ def report(
 
 @command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="models, inits, objectives, tasks or presets.", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(help="models, inits, objectives, tasks, presets or formats.", show_default=False)
+    ],
     json: options.Json = False,
 ) -> int:
     """Show what can be named: models, inits, ...
 
-    models, inits, objectives, tasks or presets, each with what it is and where it comes from.
+    models, inits, objectives, tasks, presets or formats, each with what it is and where it comes from.
     """
     from ssm_priors.cli.listing import show
 
     return show(kind, Output(as_json=json))
+
+
+@command("list", group=data_commands)
+def data_list(
+    data_dir: options.DataDir = None,
+    json: options.Json = False,
+) -> int:
+    """Show every task, where its data come from, and whether they are here."""
+    from ssm_priors.cli.data import list_data
+
+    options.use_data_dir(data_dir)
+    return list_data(Output(as_json=json))
+
+
+@command("prepare", group=data_commands)
+def data_prepare(
+    task: Annotated[str, typer.Argument(help="Task. See: ssmp data list", show_default=False)],
+    source: Annotated[
+        Path | None, typer.Option(help="The archive or folder you brought.", show_default="none: data are generated")
+    ] = None,
+    set_: options.TaskOptions = None,
+    data_dir: options.DataDir = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Convert or generate a task's data, once; never downloads.
+
+    Checks every example, writes arrays with their hashes into the data folder, and says how many examples and labels
+    there are.
+    """
+    from ssm_priors.cli.data import prepare
+
+    options.use_data_dir(data_dir)
+    return prepare(task, source, options.parse_options(set_), Output(as_json=json, quiet=quiet))
+
+
+@command("verify", group=data_commands)
+def data_verify(
+    task: Annotated[str, typer.Argument(help="Task. See: ssmp data list", show_default=False)],
+    set_: options.TaskOptions = None,
+    data_dir: options.DataDir = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Read a task's prepared data again and check them.
+
+    Hashes, ranges, lengths, values that are not finite, examples that stand in two splits. Exit code 1 if any is wrong.
+    """
+    from ssm_priors.cli.data import verify
+
+    options.use_data_dir(data_dir)
+    return verify(task, options.parse_options(set_), Output(as_json=json, quiet=quiet))
 
 
 def _version(wanted: bool) -> None:

@@ -12,7 +12,7 @@ from ssm_priors.folder import held
 from ssm_priors.studies import results
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.report import report as html
-from ssm_priors.studies.statistics import CellScore, Effect, effects, percent, scores
+from ssm_priors.studies.statistics import CellScore, Effect, effects, scores
 
 
 def report(folder: Path, output: Output) -> int:
@@ -33,7 +33,7 @@ def present(study: Study, out: Path, output: Output) -> None:
     output.json(
         {
             "cells": [_cell_document(score) for score in cells],
-            "effects": [asdict(effect) | {"verdict": effect.verdict} for effect in gaps],
+            "effects": [_effect_document(effect) for effect in gaps],
             "files": {what: str(path) for what, path in files.items()},
             "report_files": [str(path) for path in html.written(out)],
         }
@@ -49,8 +49,14 @@ def _print_cells(cells: list[CellScore], study: Study, output: Output) -> None:
     columns = ["model", "init", "pretrain"]
     columns += ["task"] if len(study.tasks) > 1 else []
     columns += ["fraction"] if len(study.fractions) > 1 else []
+    metrics = {score.metric.label: score.metric for score in cells}
+    several = len(metrics) > 1
+    columns += ["metric"] if several else []
     rows = [[_coordinate(score, column) for column in columns] + _numbers(score) for score in cells]
-    output.table([*columns, "accuracy %", "95% interval", "seeds"], rows, title="Test accuracy")
+    [first, *_] = metrics.values()
+    value = "value" if several else first.label.replace(",", "")
+    title = "Test results" if several else f"Test {first.title}"
+    output.table([*columns, value, "95% interval", "seeds"], rows, title=title)
     for score in cells:
         for remark in score.remarks:
             output.text(f"{score.cell.label}: {remark}")
@@ -69,16 +75,24 @@ def _print_effects(gaps: list[Effect], output: Output) -> None:
 def _numbers(score: CellScore) -> list[str]:
     if score.interval is None:
         return ["no result", "", "0"]
-    estimate, low, high = map(percent, score.interval)
+    estimate, low, high = map(score.metric.text, score.interval)
     return [estimate, f"[{low}, {high}]", str(score.seeds)]
 
 
 def _coordinate(score: CellScore, column: str) -> str:
+    if column == "metric":
+        return score.metric.label
     value = getattr(score.cell, column)
     return "-" if value == NONE and column == "init" else f"{value:g}" if column == "fraction" else str(value)
 
 
 def _cell_document(score: CellScore) -> dict[str, Any]:
     estimate, low, high = score.interval or (None, None, None)
-    numbers = {"accuracy": estimate, "low": low, "high": high}
-    return {**asdict(score.cell), **numbers, "seeds": score.seeds, "remarks": score.remarks}
+    numbers = {score.metric.name: estimate, "low": low, "high": high}
+    metric = {"metric": score.metric.name, "unit": score.metric.unit}
+    return {**asdict(score.cell), **numbers, **metric, "seeds": score.seeds, "remarks": score.remarks}
+
+
+def _effect_document(effect: Effect) -> dict[str, Any]:
+    numbers = {name: value for name, value in asdict(effect).items() if name != "metric"}
+    return numbers | {"metric": effect.metric.name, "unit": effect.metric.gap_unit, "verdict": effect.verdict}

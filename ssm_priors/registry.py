@@ -75,6 +75,7 @@ class Registry:
         self._scanned = True
 
 
+FORMATS = Registry("format", "ssm_priors.checkpoints.formats")
 INITS = Registry("init", "ssm_priors.priors")
 MIXERS = Registry("model", "ssm_priors.models.mixers")
 OBJECTIVES = Registry("objective", "ssm_priors.objectives")

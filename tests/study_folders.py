@@ -13,8 +13,9 @@ from ssm_priors import atomic
 from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.config import RunConfig
+from ssm_priors.metrics import ACCURACY
 from ssm_priors.studies.grid import Cell, Study
-from ssm_priors.training.journal import COLUMNS
+from ssm_priors.training.journal import columns
 
 SPEC = TaskSpec(kind="continuous", length=196, classes=10)
 PROVENANCE = {"ssm_priors": "0.1.0", "versions": {"torch": "2.6"}, "threads": 1, "data_sha256": "ab" * 32}
@@ -71,7 +72,7 @@ def write_done(
 
 def write_metrics(folder: Path, config: RunConfig, steps: int) -> None:
     """`metrics.csv` of both phases, falling losses with noise."""
-    lines, rng = [",".join(COLUMNS)], np.random.default_rng(config.seed)
+    lines, rng = [",".join(columns(ACCURACY))], np.random.default_rng(config.seed)
     for phase in (["pretrain"] if config.pretrain else []) + ["finetune"]:
         for step in range(1, steps + 1):
             ends = phase == "finetune" and step % 10 == 0

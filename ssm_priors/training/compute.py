@@ -2,6 +2,9 @@
 
     FLOPs of a phase = sum over its steps of  fixed(L) + B each(L),   B examples padded to L positions
 
+L is the length before an objective rewrites the inputs; what the model is then given is what is counted. The forward
+pass of a teacher, where the objective has one, is a part of the step's own.
+
 `fixed` is what a step does once for its batch (kernels, their spectra), `each` what it does for every example; both
 follow from counting a step over one example and a step over two, forward and backward, on a model that is thrown away.
 One multiplication and one addition are 2 FLOPs. Counted, wherever in the model they happen:
@@ -35,8 +38,8 @@ from torch.utils.flop_counter import flop_registry
 
 from ssm_priors.batch import Batch
 from ssm_priors.models.build import Model
-from ssm_priors.seeds import torch_stream
 from ssm_priors.training.loop import Phase
+from ssm_priors.training.teacher import taught, teacher_of
 
 COMPLEX_PRODUCT = 4
 """Real products and sums in a complex product and sum, over those of a real one."""
@@ -48,7 +51,7 @@ class Flops(NamedTuple):
     """Floating-point operations."""
 
     forward: int
-    """Of the forward pass alone."""
+    """Of the forward pass alone, a teacher's included."""
     training: int
     """Of forward and backward."""
 
@@ -62,7 +65,8 @@ def phase_flops(phase: Phase, model: Model, shapes: Mapping[str, int]) -> Flops:
         shapes: "BxL" -> how many steps had a batch of B examples padded to L positions.
 
     Returns:
-        Exact for up to `MOST_LENGTHS` lengths where a step's cost is linear in its examples, as it is here.
+        Exact for up to `MOST_LENGTHS` lengths where a step's cost is linear in its examples, as it is here; but what an
+        objective draws is drawn once, and the similarities of contrastive depend on how many frames that hides.
     """
     sizes = np.array([[int(number) for number in shape.split("x")] for shape in shapes])
     examples, lengths = sizes.T
@@ -84,11 +88,11 @@ def step_flops(phase: Phase, model: Model, examples: int, length: int) -> Flops:
 
     The model counts in evaluation mode: dropout multiplies no matrices, and so no global random state is read.
     """
-    batch = _batch(phase, examples, length)
-    problem = phase.objective.pose(batch, torch_stream(phase.seed, "masks", phase.name, 0))
+    batch, teacher = _batch(phase, examples, length), teacher_of(phase.objective, model)
     model.eval()
     with torch.enable_grad(), _Counter() as counter:
-        total, _ = phase.objective.score(model(batch.inputs, batch.lengths, problem.hidden), problem)
+        problem = taught(phase.objective, phase.pose(batch, 0), batch, teacher)
+        total, _ = phase.score(model, batch, problem)
         forward = counter.flops
         total.backward()
     return Flops(forward, counter.flops)
@@ -97,9 +101,16 @@ def step_flops(phase: Phase, model: Model, examples: int, length: int) -> Flops:
 def _batch(phase: Phase, examples: int, length: int) -> Batch:
     """The first example so many times, cut or padded to a length that then counts as valid."""
     batch = phase.train.take(torch.zeros(examples, dtype=torch.long))
-    inputs = batch.inputs[:, :length].movedim(1, -1)
-    inputs = F.pad(inputs, (0, length - inputs.shape[-1])).movedim(-1, 1)
-    return replace(batch, inputs=inputs, lengths=torch.full_like(batch.lengths, length))
+    inputs, targets = _stretched(batch.inputs, length, 0), batch.targets
+    if targets is not None and phase.spec.answer == "tokens":
+        targets = _stretched(targets, length, -1)
+    return replace(batch, inputs=inputs, lengths=torch.full_like(batch.lengths, length), targets=targets)
+
+
+def _stretched(rows: Tensor, length: int, fill: int) -> Tensor:
+    """(B, any, ...) -> (B, length, ...)."""
+    rows = rows[:, :length].movedim(1, -1)
+    return F.pad(rows, (0, length - rows.shape[-1]), value=fill).movedim(-1, 1)
 
 
 class _Counter(TorchDispatchMode):

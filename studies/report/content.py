@@ -12,6 +12,7 @@ import xarray as xr
 from ssm_priors.analyses.charts import page, theme
 from ssm_priors.analyses.charts.curves import curves as curves_chart
 from ssm_priors.analyses.charts.gap import gap as gap_chart
+from ssm_priors.metrics import ACCURACY, Metric
 from ssm_priors.registry import TASKS, summary
 from ssm_priors.studies import results as runs
 from ssm_priors.studies import statistics
@@ -30,9 +31,10 @@ from ssm_priors.studies.report.document import (
     row,
     slug,
 )
+from ssm_priors.studies.report.measures import Measures, measures, spoken
 from ssm_priors.studies.report.published import benchmark_of, published
 from ssm_priors.studies.report.words import flat, listed, methods, parts, protocol
-from ssm_priors.studies.statistics import CellScore, Effect, percent
+from ssm_priors.studies.statistics import CellScore, Effect
 
 Extra = tuple[str, Sequence[theme.Figure], Sequence[page.Table]]
 """A section of somebody else's: title, figures, tables."""
@@ -50,18 +52,18 @@ def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequ
         extra: sections that stand between the study's charts and its compute.
     """
     scores, effects, table = statistics.scores(results), statistics.effects(results), runs.table(results)
-    names = Names()
+    measured, names = measures(results), Names()
     sections = [
         Section("What was asked", [asked(study)]),
-        Section("What was found", [in_short(effects), found(effects)]),
-        Section("Accuracy", [accuracy(scores, results), *beside_published(study, scores)]),
+        Section("What was found", [in_short(effects), found(effects, measured)]),
+        Section(measured.title, [main(scores, results, measured), *beside_published(study, scores)]),
         *places(scores, results, steps, names),
         *(_extra(*each, names) for each in extra),
         Section("Compute", [compute(scores, results), Paragraph("not measured.", "Energy:")]),
         Section("Runs without a result", [without_result(table, results)]),
         Section("How it was done", [*told_protocol(study, results), used(study), settings(study)]),
         Section("Methods, to paste", [Paragraph(methods(study, results))]),
-        Section("Every run", [every_run(table, results)]),
+        Section("Every run", [every_run(table, results, measured)]),
         Section("Where it was done", [origins(results)]),
     ]
     return Document(title(study), sections)
@@ -95,20 +97,29 @@ def asked(study: Study) -> Table:
     return Table("asked", "The study", columns, [row(*each) for each in rows if each[1]], is_headed=False)
 
 
-POINTS = (
-    "Points are percentage points of test accuracy. A gap that pretraining closes is one that came from where training "
-    "started. Each interval is for its comparison alone: of twenty comparisons between equals, about one interval "
-    "excludes zero by chance."
+GAPS = (
+    "A gap that pretraining closes is one that came from where training started. Each interval is for its comparison "
+    "alone: of twenty comparisons between equals, about one interval excludes zero by chance."
 )
 
 
-def found(effects: Sequence[Effect]) -> Table:
+def found(effects: Sequence[Effect], measured: Measures) -> Table:
     """Every effect with what may be said of it."""
-    columns = [Column("comparison", "text"), Column("points", "number"), Column("95% interval", "number")]
+    columns = [Column("comparison", "text"), Column(measured.gap, "number"), Column("95% interval", "number")]
     columns += [Column("seeds", "number"), Column("what may be said", "text")]
-    rows = [row(effect.text, effect.points, effect.bounds, str(effect.seeds), _verdict(effect)) for effect in effects]
-    caption = POINTS if rows else "One cell alone: there is nothing to compare."
-    return Table("effects", "Effects, in points of test accuracy", columns, rows, caption)
+    gaps = [_gap(effect, measured) for effect in effects]
+    rows = [
+        row(effect.text, gap, effect.bounds, str(effect.seeds), _verdict(effect))
+        for effect, gap in zip(effects, gaps, strict=True)
+    ]
+    caption = f"{measured.about_gaps} {GAPS}" if rows else "One cell alone: there is nothing to compare."
+    return Table("effects", f"Effects on {measured.subject}", columns, rows, caption)
+
+
+def _gap(effect: Effect, measured: Measures) -> str:
+    """The difference, with its unit where the column does not say it."""
+    unit = effect.metric.gap_unit if measured.several_gaps and effect.points else ""
+    return f"{effect.points} {unit}".rstrip()
 
 
 def in_short(effects: Sequence[Effect]) -> Paragraph:
@@ -124,32 +135,37 @@ def _verdict(effect: Effect) -> Text:
     return Text(effect.verdict, "strong" if effect.is_claim else "" if effect.available else "bad")
 
 
-def accuracy(scores: Sequence[CellScore], results: xr.Dataset) -> Table:
+def main(scores: Sequence[CellScore], results: xr.Dataset, measured: Measures) -> Table:
     """The main table: a row a cell."""
-    columns = [*labels.axes(results), Column("accuracy, %", "number"), Column("95% interval", "number")]
-    columns += [Column("median, %", "number"), Column("seeds", "number"), Column("remarks", "text")]
-    rows = [[*labels.coordinates(score.cell, results), *_score(score)] for score in scores]
-    return Table("accuracy", "Test accuracy of every cell", columns, rows)
+    numbers = (measured.value, "95% interval", f"median{measured.unit}", "seeds")
+    columns = [*labels.axes(results), *measured.columns(), *(Column(name, "number") for name in numbers)]
+    rows = [
+        [*labels.coordinates(score.cell, results), *row(*measured.names(score.cell.task)), *_score(score)]
+        for score in scores
+    ]
+    title = measured.subject[0].upper() + measured.subject[1:]
+    return Table("scores", f"{title}, in every cell", [*columns, Column("remarks", "text")], rows)
 
 
 def _score(score: CellScore) -> list[Text]:
-    done = f"{score.seeds} of {len(score.accuracies)}"
+    done = f"{score.seeds} of {len(score.values)}"
     remarks = Text("; ".join(score.remarks), "bad")
     if score.interval is None:
         return [*row(Text("no result", "bad"), "", "", done), remarks]
-    middle = percent(score.median) if score.median is not None else ""
-    return [*row(percent(score.interval.estimate), _interval(score), middle, done), remarks]
+    estimate, median = map(score.metric.text, (score.interval.estimate, score.median))
+    return [*row(estimate, _interval(score), median, done), remarks]
 
 
 def _interval(score: CellScore) -> str:
-    return f"[{percent(score.interval.low)}, {percent(score.interval.high)}]" if score.interval else ""
+    return "[{}, {}]".format(*map(score.metric.text, score.interval[1:])) if score.interval else ""
 
 
 def beside_published(study: Study, scores: Sequence[CellScore]) -> Iterator[Table]:
-    """Our cells and published numbers of the same benchmark, for tasks that read a benchmark's own data."""
-    columns = [Column("model"), Column("training"), Column("accuracy, %", "number"), Column("where from", "text")]
+    """Our cells and published accuracies of the same benchmark, for tasks that read a benchmark's own data."""
+    columns = [Column("model"), Column("training"), Column(ACCURACY.label, "number"), Column("where from", "text")]
     for task in dict.fromkeys(study.tasks):
         here = [score for score in scores if score.cell.task == task and score.cell.fraction == 1]
+        here = [score for score in here if score.metric == ACCURACY]
         benchmark = benchmark_of(study.config(here[0].cell, 0).task) if here else ""
         numbers = published(benchmark)
         if not numbers:
@@ -164,7 +180,7 @@ def beside_published(study: Study, scores: Sequence[CellScore]) -> Iterator[Tabl
 
 
 def _shown(score: CellScore) -> str:
-    return f"{percent(score.interval.estimate)} {_interval(score)}" if score.interval else "no result"
+    return f"{score.metric.text(score.interval.estimate)} {_interval(score)}" if score.interval else "no result"
 
 
 # --- charts ----------------------------------------------------------------------------------------------------------
@@ -176,13 +192,15 @@ def places(scores: Sequence[CellScore], results: xr.Dataset, steps: pd.DataFrame
         here = [score for score in scores if _place(score.cell) == place]
         task, fraction, budget = place
         share = "" if fraction == 1 else f", {fraction:.3g} of the training data"
-        chance, name = float(results.chance.sel(task=task)), task if fraction == 1 else f"{task} {fraction:.3g}"
-        figures = [_named(gap_chart(*_gap_frames(here), chance), f"gap {name}", _gap_words(here, chance), names)]
+        chance, metric = float(results.chance.sel(task=task)), runs.metric(results, task)
+        name = task if fraction == 1 else f"{task} {fraction:.3g}"
+        chart = gap_chart(*_gap_frames(here), chance, metric)
+        figures = [_named(chart, f"gap {name}", _gap_words(here, chance, metric), names)]
         if len(steps):
             own = steps[(steps.task == task) & (steps.fraction == fraction) & (steps.budget == budget)]
             if own.loss.notna().any():
                 own = _worded(own)
-                figures.append(_named(curves_chart(own), f"curves {name}", _curve_words(own), names))
+                figures.append(_named(curves_chart(own, metric), f"curves {name}", _curve_words(own, metric), names))
         yield Section(f"{task}{share}", [Paragraph(summary(TASKS[task])), *figures])
 
 
@@ -196,30 +214,30 @@ def _gap_frames(scores: Sequence[CellScore]) -> tuple[pd.DataFrame, pd.DataFrame
     for score in scores:
         names = {"cell": labels.label(score.cell), "model": score.cell.model}
         estimate, low, high = score.interval or (np.nan, np.nan, np.nan)
-        numbers = {"accuracy": estimate, "low": low, "high": high}
+        numbers = {"value": estimate, "low": low, "high": high}
         cells.append(names | numbers | {"from_scratch": score.cell.pretrain == NONE, "note": score.reason})
-        seeds += [names | {"accuracy": accuracy} for accuracy in score.done]
-    return pd.DataFrame(cells), pd.DataFrame(seeds, columns=["cell", "model", "accuracy"])
+        seeds += [names | {"value": value} for value in score.done]
+    return pd.DataFrame(cells), pd.DataFrame(seeds, columns=["cell", "model", "value"])
 
 
-def _gap_words(scores: Sequence[CellScore], chance: float) -> str:
+def _gap_words(scores: Sequence[CellScore], chance: float, metric: Metric) -> str:
     told = [f"{labels.label(score.cell)}: {_shown(score)}" for score in scores]
-    level = "" if np.isnan(chance) else f" Chance is {percent(chance)}."
-    return f"A row for each of {len(scores)} cells, test accuracy in percent with 95% interval. {_told(told)}{level}"
+    level = "" if np.isnan(chance) else f" Chance is {metric.full(chance)}."
+    shown = f"A row for each of {len(scores)} cells with its 95% interval: test {spoken(metric)}."
+    return f"{shown} {_told(told)}{level}"
 
 
-def _curve_words(steps: pd.DataFrame) -> str:
+def _curve_words(steps: pd.DataFrame, metric: Metric) -> str:
     cells = steps.groupby(["start", "pretrain"], sort=False)
-    return (
-        f"Loss and validation accuracy over steps. {_told([', '.join([*key, *_course(rows)]) for key, rows in cells])}"
-    )
+    told = [", ".join([*key, *_course(rows, metric)]) for key, rows in cells]
+    return f"Loss and validation {metric.title} over steps. {_told(told)}"
 
 
-def _course(rows: pd.DataFrame) -> list[str]:
+def _course(rows: pd.DataFrame, metric: Metric) -> list[str]:
     """What one cell's curves do, in words."""
     told = [text for phase, words in runs.PHASES.items() if (text := _ends(rows[rows.phase == phase], words))]
-    best = rows.validation_accuracy.max()
-    return told if np.isnan(best) else [*told, f"best validation accuracy {percent(best)}%"]
+    best = rows.validation_metric.min() if metric.lower_is_better else rows.validation_metric.max()
+    return told if np.isnan(best) else [*told, f"best validation {metric.title} {metric.full(best)}"]
 
 
 def _ends(rows: pd.DataFrame, words: str) -> str:
@@ -264,11 +282,11 @@ def _worded(steps: pd.DataFrame) -> pd.DataFrame:
 COUNTED = (
     "Means over the seeds that are done. FLOPs are counted, not measured: matrix products (attention whole, masked or "
     "not), convolutions, FFTs (5 n log2 n, half of that for real numbers) and complex arithmetic of the steps of "
-    "training, forward and backward, padding included; not real arithmetic number by number, the optimiser, "
-    "validation or test. Examples and tokens (valid positions) are counted with repeats. Seconds are wall-clock time "
-    "of the phase with its validation, on a machine that may have been shared. Peak memory is the most that a run's "
-    "process had held until its end, earlier runs in the same process included; on CUDA, the most that its tensors "
-    "had held on the device. Empty: not recorded."
+    "training, forward and backward, a teacher's forward pass and padding included; not real arithmetic number by "
+    "number, the optimiser, validation or test. Examples and tokens (valid positions) are counted with repeats. "
+    "Seconds are wall-clock time of the phase with its validation, on a machine that may have been shared. Peak memory "
+    "is the most that a run's process had held until its end, earlier runs in the same process included; on CUDA, the "
+    "most that its tensors had held on the device. Empty: not recorded."
 )
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1, ""))
 
@@ -320,22 +338,19 @@ def without_result(table: pd.DataFrame, results: xr.Dataset) -> Table | Paragrap
     return Table("without-result", "Failed and missing runs", columns, rows, caption)
 
 
-def every_run(table: pd.DataFrame, results: xr.Dataset) -> Table:
+def every_run(table: pd.DataFrame, results: xr.Dataset, measured: Measures) -> Table:
     """A row a run, also where it has no result."""
-    columns = [
-        *labels.axes(results),
-        *(Column(name, "number") for name in ("seed", "best step", "validation, %", "test, %")),
-    ]
-    columns += [Column("parameters", "number"), Column("status"), Column("folder", "code")]
+    numbers = ("seed", "best step", f"validation{measured.unit}", f"test{measured.unit}", "parameters")
+    columns = [*labels.axes(results), *(Column(name, "number") for name in numbers), Column("status")]
     rows = []
     for run in table.itertuples():
-        shares = [labels.share(share) for share in (run.validation_accuracy, run.test_accuracy)]
+        values = [measured.text(run.task, value) for value in (run.validation_metric, run.test_metric)]
         status = Text(run.status, "" if run.status == runs.Status.DONE.word else "bad")
-        numbers = row(
-            str(run.seed), labels.whole(run.best_step), *shares, labels.whole(run.parameters), status, run.fingerprint
+        told = row(
+            str(run.seed), labels.whole(run.best_step), *values, labels.whole(run.parameters), status, run.fingerprint
         )
-        rows.append([*labels.coordinates(run, results), *numbers])
-    return Table("runs", "Runs", columns, rows)
+        rows.append([*labels.coordinates(run, results), *told])
+    return Table("runs", "Runs", [*columns, Column("folder", "code")], rows)
 
 
 # --- how and where ---------------------------------------------------------------------------------------------------

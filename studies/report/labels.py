@@ -9,7 +9,6 @@ import xarray as xr
 from ssm_priors.studies.grid import NONE, Cell
 from ssm_priors.studies.report.document import Cell as Text
 from ssm_priors.studies.report.document import Column, row
-from ssm_priors.studies.statistics import percent
 
 
 def axes(results: xr.Dataset) -> list[Column]:
@@ -47,11 +46,6 @@ def names_of(model: str, init: str) -> list[str]:
 def start(pretrain: str) -> str:
     """Where training began, in words."""
     return "from scratch" if pretrain == NONE else f"{pretrain} pretraining"
-
-
-def share(number: float) -> str:
-    """'90.2' percent, or an empty string where there is none."""
-    return "" if pd.isna(number) else percent(number)
 
 
 def whole(number: float) -> str:

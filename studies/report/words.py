@@ -14,6 +14,7 @@ from ssm_priors.models.protocols import HasSsmParameters
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
 from ssm_priors.studies import statistics
 from ssm_priors.studies.grid import NONE, Cell, Study
+from ssm_priors.studies.report.measures import measures, spoken
 from ssm_priors.studies.results import at, is_cell
 from ssm_priors.training import run as method
 
@@ -22,7 +23,13 @@ PRETRAINED = (
     "examples, no other data. Its head was then replaced, and all weights were finetuned on the labels of the same "
     "examples. From scratch is the same finetuning without the first phase. "
 )
-SELECTED = "The weights with the best validation accuracy (the first of equals) were tested, once."
+SELECTED = "The weights with the best value of the validation metric (the first of equals) were tested, once."
+LEARNED = {
+    "class": "the cross-entropy of the labels",
+    "tokens": "the cross-entropy of the labels at every asked position",
+    "values": "the squared error of the labels, which were scaled to mean 0 and deviation 1 over the training examples",
+}
+"""What finetuning minimises, by `TaskSpec.answer`."""
 
 
 def protocol(study: Study, results: xr.Dataset) -> list[tuple[str, str]]:
@@ -32,10 +39,10 @@ def protocol(study: Study, results: xr.Dataset) -> list[tuple[str, str]]:
         ("Tasks", tasks(configs, results)),
         ("Models", models(configs, results)),
         ("Pretraining", pretraining(configs)),
-        ("Finetuning", finetuning(configs)),
+        ("Finetuning", finetuning(configs, results)),
         ("Selection", (PRETRAINED if any(cell.pretrain != NONE for cell in configs) else "") + SELECTED),
         ("Seeds", seeds(study)),
-        ("Statistics", STATISTICS),
+        ("Statistics", resampling(results)),
         ("Software", software(results)),
     ]
     return [(lead, text) for lead, text in parts if text]
@@ -72,19 +79,25 @@ def references(study: Study) -> list[str]:
 
 
 def tasks(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
-    """Every task with its options, how much of it was seen, and how many examples were tested."""
+    """Every task with its options, how much of it was seen, how many examples were tested, and by what metric."""
     seen: dict[str, int] = {}
     for cell, config in configs.items():
-        share = "the whole training split" if config.fraction == 1 else f"{config.fraction:.3g} of the training split"
-        text = f"{_with_options(cell.task, config.task)}, {share}"
+        text = f"{_with_options(cell.task, config.task)}, {_share(config, results.answer.sel(task=cell.task).item())}"
         seen[text] = max(seen.get(text, 0), _count(results, cell, "finetune_examples", config.finetune.epochs))
     described = [text + (f" ({count:,} examples)" if count else "") for text, count in seen.items()]
-    is_tested = (results.correct >= 0).any([dim for dim in results.correct.dims if dim not in ("task", "example")])
+    is_tested = results.score.notnull().any([dim for dim in results.score.dims if dim not in ("task", "example")])
     tested = {task: int(is_tested.sel(task=task).sum()) for task in results.task.values}
     sizes = listed([f"{count:,} test examples of {task}" for task, count in tested.items() if count])
-    stratified = ", stratified by class" if any(config.fraction < 1 for config in configs.values()) else ""
     tests = f", and tested on {sizes}" if sizes else ""
-    return f"Models were trained on {listed(described)}{stratified}{tests}."
+    scored = _sentences((task, f"scored by {spoken(metric)}") for task, metric in measures(results).by_task.items())
+    return f"Models were trained on {listed(described)}{tests}. {scored}"
+
+
+def _share(config: RunConfig, answer: str) -> str:
+    """How much of the training split was seen; where an example has no class, nothing can be stratified by it."""
+    if config.fraction == 1:
+        return "the whole training split"
+    return f"{config.fraction:.3g} of the training split" + (", stratified by class" if answer == "class" else "")
 
 
 def models(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
@@ -115,11 +128,12 @@ def pretraining(configs: dict[Cell, RunConfig]) -> str:
     return _sentences(named)
 
 
-def finetuning(configs: dict[Cell, RunConfig]) -> str:
+def finetuning(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
     """How the labels were learned."""
-    words = "finetuned on the cross-entropy of the labels"
+    learned = {task: LEARNED[answer] for task, answer in zip(results.task.values, results.answer.values, strict=True)}
     return _sentences(
-        [(_named(cell, configs), f"{words} {_phase(config.finetune, cell)}") for cell, config in configs.items()]
+        (_named(cell, configs), f"finetuned on {learned[cell.task]}, {_phase(config.finetune, cell)}")
+        for cell, config in configs.items()
     )
 
 
@@ -129,15 +143,25 @@ def seeds(study: Study) -> str:
     return f"Every cell was trained with {number}; runs with the same seed share data order, training subset and masks."
 
 
+WILSON = "An accuracy of exactly 0 or 100% has Wilson's interval. "
+ROOTED = "The RMSE of a cell is the mean of those of its runs. "
 STATISTICS = (
     "All runs of a task are tested on the same examples, so differences are paired: 95% percentile intervals of "
     f"{statistics.RESAMPLES:,} bootstrap resamples, each drawing the test examples once for all runs and the seeds "
     "once for all cells. Because few seeds make such intervals too narrow and do not show their skew, the part that "
     "comes from seeds is widened as Student's t asks, and the interval of several seeds reaches equally far to both "
-    "sides. An accuracy of exactly 0 or 100% has Wilson's interval. With one seed an interval covers test examples "
+    "sides. {special}With one seed an interval covers test examples "
     f"only, and says nothing about training again; with fewer than {statistics.CLAIM_SEEDS} seeds, or where a run "
     "failed, no claim is made."
 )
+
+
+def resampling(results: xr.Dataset) -> str:
+    """How intervals are made; what is special about a metric is said where the study has it."""
+    metrics = measures(results).different
+    special = WILSON if any(metric.is_share for metric in metrics) else ""
+    special += ROOTED if any(metric.rooted for metric in metrics) else ""
+    return STATISTICS.format(special=special)
 
 
 def software(results: xr.Dataset) -> str:

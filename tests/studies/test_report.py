@@ -213,7 +213,7 @@ def test_the_table_has_a_row_a_run_and_reads_back(out):
     assert sorted(set(frame.status)) == ["done", "failed", "missing"]
     assert frame.init.iloc[0] == "s4d-lin"
     assert set(frame.pretrain) == {"none", "masked"}
-    assert frame.loc[frame.status != "done", "test_accuracy"].isna().all()
+    assert frame.loc[frame.status != "done", "test_metric"].isna().all()
     assert frame.reason.dropna().tolist() == [HOSTILE]
 
 
@@ -506,7 +506,7 @@ def test_long_runs_of_many_cells_are_thinned_and_the_caption_says_so():
     step = np.arange(1, 3001)
     names = itertools.product("abcdef", ("from scratch", "masked"), (0, 1))
     frames = [
-        pd.DataFrame({"step": step, "loss": 1 / step, "validation_accuracy": np.nan}).assign(
+        pd.DataFrame({"step": step, "loss": 1 / step, "validation_metric": np.nan}).assign(
             phase="finetune", start=start, pretrain=pretrain, seed=seed
         )
         for start, pretrain, seed in names
@@ -521,7 +521,7 @@ def test_long_runs_of_many_cells_are_thinned_and_the_caption_says_so():
 
 def test_curves_show_the_mean_and_both_ends_over_seeds():
     steps = pd.DataFrame({"step": [1, 1, 1], "loss": [1.0, 2.0, 6.0], "seed": [0, 1, 2]}).assign(
-        phase="finetune", start="s4d", pretrain="from scratch", validation_accuracy=np.nan
+        phase="finetune", start="s4d", pretrain="from scratch", validation_metric=np.nan
     )
     (row,) = next(iter(spec(curves(steps).chart)["datasets"].values()))
     assert (row["mean"], row["low"], row["high"]) == (3, 1, 6)
@@ -529,16 +529,16 @@ def test_curves_show_the_mean_and_both_ends_over_seeds():
 
 def test_charts_are_strict_json_whatever_the_numbers():
     cells = pd.DataFrame({"cell": ["a", "b"], "model": "s4d", "from_scratch": [True, False]})
-    cells = cells.assign(accuracy=[0.5, np.nan], low=[0.4, np.nan], high=[0.6, np.nan], note=["", "failed"])
-    seeds = pd.DataFrame({"cell": ["a"], "model": ["s4d"], "accuracy": [0.5]})
+    cells = cells.assign(value=[0.5, np.nan], low=[0.4, np.nan], high=[0.6, np.nan], note=["", "failed"])
+    seeds = pd.DataFrame({"cell": ["a"], "model": ["s4d"], "value": [0.5]})
     for chance in (0.1, np.nan):
         json.dumps(spec(gap(cells, seeds, chance).chart), allow_nan=False)
 
 
 def test_from_scratch_is_hollow_and_pretrained_solid():
     cells = pd.DataFrame({"cell": ["a", "b"], "model": "s4d", "from_scratch": [True, False]})
-    cells = cells.assign(accuracy=0.5, low=0.4, high=0.6, note="")
-    layers = spec(gap(cells, pd.DataFrame(columns=["cell", "model", "accuracy"]), 0.1).chart)["layer"]
+    cells = cells.assign(value=0.5, low=0.4, high=0.6, note="")
+    layers = spec(gap(cells, pd.DataFrame(columns=["cell", "model", "value"]), 0.1).chart)["layer"]
     points = [layer for layer in layers if layer["mark"]["type"] == "point"]
     assert [layer["mark"].get("filled", False) for layer in points] == [False, True]
     assert ["true" in json.dumps(layer["transform"]) for layer in points] == [True, False]

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import CONTINUOUS, SMALL, config, masked, model
+from builders import CONTINUOUS, SMALL, TOKENS, config, masked, model
 from scipy.fft import next_fast_len
 from torch.utils.flop_counter import FlopCounterMode
 
+from ssm_priors.batch import Batch, TaskSpec
 from ssm_priors.config import PhaseConfig
 from ssm_priors.objectives.masked import Masked
 from ssm_priors.objectives.supervised import Supervised
-from ssm_priors.registry import MIXERS
+from ssm_priors.registry import MIXERS, OBJECTIVES
 from ssm_priors.tasks.task import Split
 from ssm_priors.training import compute
 from ssm_priors.training.compute import phase_flops, step_flops
@@ -29,7 +30,8 @@ H, CLASSES = 8, 3
 def phase(length: int = 48, examples: int = 7, batch_size: int = 3, epochs: int = 2) -> Phase:
     lengths = torch.arange(examples) % length + 1
     split = Split(torch.zeros(examples, length, 1), lengths, torch.arange(examples) % CLASSES)
-    return Phase("finetune", PhaseConfig(epochs=epochs, batch_size=batch_size), Supervised(CONTINUOUS), split, None, 0)
+    settings = PhaseConfig(epochs=epochs, batch_size=batch_size)
+    return Phase("finetune", settings, Supervised(CONTINUOUS), split, None, 0, CONTINUOUS)
 
 
 def count(name: str, length: int = 48, examples: int = 2, **changes: object) -> compute.Flops:
@@ -182,9 +184,68 @@ def test_pretraining_counts_an_answer_at_every_position():
     assert flops.forward == count("s4d", 48, 2).forward - matrix(2, H, CLASSES) + matrix(2 * 48, H, 1)
 
 
+def pretraining(name: str, spec: TaskSpec, examples: int, length: int, **options: object) -> compute.Flops:
+    """Of one step of an objective."""
+    objective = OBJECTIVES[name](OBJECTIVES[name].Config(**options), spec)
+    inputs = torch.zeros(7, length, dtype=torch.uint8) if spec.kind == "token" else torch.zeros(7, length, 1)
+    split = Split(inputs, torch.full((7,), length), None)
+    part = replace(phase(length), objective=objective, train=split, spec=spec)
+    sizes = {"outputs": objective.outputs, "pooled": False, "stand_ins": objective.stand_ins}
+    return step_flops(part, model("s4d", spec, causal=objective.requires_causal, **sizes), examples, length)
+
+
+@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name in OBJECTIVES for kind in OBJECTIVES[name].kinds])
+def test_every_objective_is_counted_and_linear_in_its_examples(name, kind):
+    options = {"frame": 2, "span": 2} if name == "contrastive" else {}
+    spec = {"continuous": CONTINUOUS, "token": TOKENS}[kind]
+    one, two, five = (pretraining(name, spec, examples, 48, **options) for examples in (1, 2, 5))
+    for first, second, fifth in zip(one, two, five, strict=True):
+        if name != "contrastive":  # how many frames it tells apart is drawn
+            assert fifth == pytest.approx(first + 4 * (second - first), abs=20)
+        assert 0 < first < second < fifth
+    assert 1.9 * one.forward < one.training  # of which a teacher has no backward
+
+
+def test_a_teacher_costs_one_more_forward_pass_without_its_head():
+    B, L = 2, 48
+    with_teacher, without = (pretraining(name, CONTINUOUS, B, L) for name in ("jepa", "mae"))
+    backbone = without.forward - matrix(B * L, H, 1)  # mae's head has one output, jepa's has H
+    assert with_teacher.forward == 2 * backbone + matrix(B * L, H, H)
+    backward = without.training - without.forward - 2 * matrix(B * L, H, 1)
+    assert with_teacher.training - with_teacher.forward == backward + 2 * matrix(B * L, H, H)
+
+
+def test_what_an_objective_rewrites_is_counted_at_the_length_that_the_model_is_given():
+    """40 tokens, 15% of them hidden in 2 spans: 34 visible, 2 sentinels, 6 slots."""
+    expected = pretraining("infill", TOKENS, 2, 42)  # which keeps every length
+    assert pretraining("span", TOKENS, 2, 40) == expected
+
+
+def test_a_pair_costs_its_two_documents_and_one_answer():
+    spec = replace(TOKENS, documents=2, length=48)
+    pairs = Split(torch.zeros(6, 48, dtype=torch.uint8), torch.full((6,), 48), torch.arange(3), documents=2)
+    alone = replace(pairs, targets=torch.zeros(6, dtype=torch.long), documents=1)
+    two = replace(phase(), objective=Supervised(spec), train=pairs, spec=spec)
+    four = replace(phase(), objective=Supervised(TOKENS), train=alone, spec=TOKENS)
+    answers = matrix(2, 4 * H, H) + matrix(2, H, CLASSES) - matrix(4, H, CLASSES)
+    expected = step_flops(four, model("s4d", TOKENS), 4, 48).forward + answers
+    assert step_flops(two, model("s4d", spec), 2, 48).forward == expected
+
+
+@pytest.mark.parametrize("length", [30, 48])
+def test_an_answer_at_every_position_is_counted_at_any_length(length):
+    spec = replace(TOKENS, answer="tokens", length=48)
+    targets = torch.where(torch.arange(48) < 40, 1, -1).repeat(3, 1)
+    split = Split(torch.zeros(3, 48, dtype=torch.uint8), torch.full((3,), 40), targets)
+    part = replace(phase(), objective=Supervised(spec), train=split, spec=spec)
+    flops = step_flops(part, model("s4d", spec, pooled=False), 2, length)
+    answers = matrix(2 * length, H, CLASSES)
+    assert flops.forward == pretraining("infill", TOKENS, 2, length).forward - matrix(2 * length, H, 20) + answers
+
+
 def test_torch_counts_the_same_where_it_can():
-    part, made = phase(), model("gru", replace(CONTINUOUS, length=48), expand=2)
-    batch = part.train.take(torch.zeros(2, dtype=torch.long))
+    part, made = phase(examples=48), model("gru", replace(CONTINUOUS, length=48), expand=2)
+    batch = part.train.take(torch.tensor([47, 47]))  # as long as examples can be
     with FlopCounterMode(display=False) as theirs:
         total, _ = part.objective.score(made(batch.inputs, batch.lengths), part.objective.pose(batch, None))
         total.backward()
@@ -251,12 +312,28 @@ def test_a_run_records_what_it_cost(tmp_path):
     assert cost["device_peak_memory_bytes"] is None
 
 
+def test_a_run_with_a_teacher_counts_it(tmp_path):
+    jepa = masked() | {"objective": {"name": "jepa"}}
+    with_teacher = run(config(pretrain=jepa), tmp_path / "jepa", device="cpu").record["cost"]
+    without = run(config(pretrain=masked()), tmp_path / "masked", device="cpu").record["cost"]
+    assert with_teacher["steps"] == without["steps"]
+    assert with_teacher["forward_flops"]["pretrain"] > 1.8 * without["forward_flops"]["pretrain"]
+    assert with_teacher["forward_flops"]["finetune"] == without["forward_flops"]["finetune"]
+
+
 def test_steps_that_were_not_counted_leave_no_number(tmp_path, monkeypatch):
     """As where a run goes on from the state of a version that did not count."""
     from ssm_priors.training.journal import Progress
 
     real = Progress.count
-    monkeypatch.setattr(Progress, "count", lambda self, batch: real(self, batch) if self.step > 1 else None)
+
+    def count_examples_alone(self: Progress, batch: Batch) -> None:
+        real(self, batch)
+        if self.step == 1:
+            self.tokens.clear()
+            self.shapes.clear()
+
+    monkeypatch.setattr(Progress, "count", count_examples_alone)
     cost = run(BOTH, tmp_path, device="cpu").record["cost"]
     assert cost["flops"] == {}
     assert cost["tokens"] == {}
