@@ -288,8 +288,8 @@ def report(
 ) -> int:
     """Write a study's report again.
 
-    Collects the runs that are there, prints the table and the effects, and writes results.zarr, results.csv and
-    report.html into the study folder.
+    Collects the runs that are there, prints the table and the effects, and writes into the study folder: results.zarr,
+    results.csv, report.html, report.md, tables/ (CSV and LaTeX) and figures/ (SVG, PNG and PDF). --json lists them all.
     """
     from ssm_priors.cli.report import report
 

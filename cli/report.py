@@ -35,6 +35,7 @@ def present(study: Study, out: Path, output: Output) -> None:
             "cells": [_cell_document(score) for score in cells],
             "effects": [_effect_document(effect) for effect in gaps],
             "files": {what: str(path) for what, path in files.items()},
+            "report_files": [str(path) for path in html.written(out)],
         }
     )
     _print_cells(cells, study, output)

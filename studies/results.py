@@ -48,15 +48,35 @@ class Status(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
+PHASES = {"pretrain": "pretraining", "finetune": "finetuning"}
+COSTS = {
+    "flops": ("1", "floating-point operations of {}, forward and backward; see ssm_priors.training.compute"),
+    "steps": ("1", "steps of {}"),
+    "examples": ("1", "examples seen {}, repeats counted"),
+    "tokens": ("1", "valid positions seen {}, repeats counted"),
+    "seconds": ("s", "time spent {}"),
+}
+"""What a phase costs: unit, meaning."""
 NUMBERS = {
     "test_metric": ("", "the task's metric over the test examples, at the best validation step"),
     "validation_metric": ("", "best value of the task's metric over the validation examples"),
     "best_step": ("step", "step of finetuning whose weights were tested"),
     "parameters": ("1", "numbers the tested model holds"),
-    "pretrain_seconds": ("s", "time spent pretraining"),
-    "finetune_seconds": ("s", "time spent finetuning"),
+    **{
+        f"{phase}_{cost}": (unit, meaning.format(words))
+        for phase, words in PHASES.items()
+        for cost, (unit, meaning) in COSTS.items()
+    },
+    "process_peak_memory": ("B", "most memory its process had held, earlier runs in the same process included"),
+    "device_peak_memory": ("B", "most memory tensors had held on its CUDA device, as process_peak_memory"),
 }
-"""Variables of a run: unit (empty: the task's own), meaning. NaN where a run has none."""
+"""Variables of a run: unit (empty: the task's own), meaning. NaN where a run has none or did not record it."""
+WHOLE = (
+    "best_step",
+    "parameters",
+    *(f"{phase}_{cost}" for phase in PHASES for cost in ("steps", "examples", "tokens")),
+)
+"""Those that count something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +198,8 @@ def table(results: xr.Dataset) -> pd.DataFrame:
             row = asdict(cell) | {"seed": seed, "metric": measure.name, "unit": measure.unit}
             rows.append(row | {name: runs[name].values[index] for name in names})
     frame = pd.DataFrame(rows)
-    whole = dict.fromkeys(("best_step", "parameters"), "Int64")
-    return frame.assign(status=[Status(code).word for code in frame.status]).astype(whole)
+    words = [Status(code).word for code in frame.status]
+    return frame.assign(status=words).astype(dict.fromkeys(WHOLE, "Int64"))
 
 
 def curves(results: xr.Dataset, out: Path) -> pd.DataFrame:
@@ -213,14 +233,13 @@ def _read_done(folder: Path, config: RunConfig) -> RunResult:
     record, measure = checkpoint.record, metric_of(checkpoint.spec)
     score = measure.score(prediction, target)
     metrics, cost = record.get("metrics", {}), record.get("cost", {})
-    seconds = cost.get("seconds", {})
     numbers = {
         "test_metric": measure.value(score),
         "validation_metric": metrics.get(f"validation_{measure.name}"),
         "best_step": record.get("step"),
         "parameters": cost.get("parameters"),
-        "pretrain_seconds": seconds.get("pretrain"),
-        "finetune_seconds": seconds.get("finetune"),
+        **{f"{phase}_{name}": cost.get(name, {}).get(phase) for phase in PHASES for name in COSTS},
+        **{name: cost.get(f"{name}_bytes") for name in ("process_peak_memory", "device_peak_memory")},
     }
     known = {name: float(value) for name, value in numbers.items() if value is not None}
     return RunResult(Status.DONE, "", known, score, target, checkpoint.spec, record.get("provenance", {}))

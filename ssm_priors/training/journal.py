@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TextIO
 import torch
 from torch import Tensor
 
+from ssm_priors.batch import Batch
 from ssm_priors.checkpoints import container
 from ssm_priors.checkpoints.checkpoint import load_exactly
 from ssm_priors.errors import BadData
@@ -50,6 +51,21 @@ class Progress:
     """Time spent in each phase, over all sittings."""
     examples: dict[str, int] = field(default_factory=dict)
     """Training examples seen in each phase, repeats counted."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Valid positions seen in each phase, repeats counted."""
+    shapes: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Phase -> "BxL" -> how many of its steps had a batch of B examples padded to L positions."""
+
+    def next(self, phase: str) -> Progress:
+        """The start of the phase after this one; what was spent is carried on."""
+        return Progress(phase, seconds=self.seconds, examples=self.examples, tokens=self.tokens, shapes=self.shapes)
+
+    def count(self, batch: Batch) -> None:
+        """Add a batch that was trained on."""
+        self.examples[self.phase] = self.examples.get(self.phase, 0) + len(batch)
+        self.tokens[self.phase] = self.tokens.get(self.phase, 0) + int(batch.lengths.sum())
+        shapes, shape = self.shapes.setdefault(self.phase, {}), f"{len(batch)}x{batch.inputs.shape[1]}"
+        shapes[shape] = shapes.get(shape, 0) + 1
 
 
 class Saved(NamedTuple):
@@ -123,7 +139,7 @@ class Journal:
             tensors |= {f"teacher.{name}": tensor for name, tensor in teacher.state_dict().items()}
         for index, moments in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{index}.{name}": tensor for name, tensor in moments.items()}
-        fields = ("phase", "step", "best_step", "best_metric", "seconds", "examples")
+        fields = ("phase", "step", "best_step", "best_metric", "seconds", "examples", "tokens", "shapes")
         record = {
             "progress": {name: getattr(progress, name) for name in fields},
             "metrics_bytes": self._metrics.tell(),

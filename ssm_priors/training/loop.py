@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ssm_priors.batch import TaskSpec
+from ssm_priors.batch import Batch, TaskSpec
 from ssm_priors.config import PhaseConfig
 from ssm_priors.errors import RunFailed
 from ssm_priors.metrics import ACCURACY, Metric, metric_of
 from ssm_priors.models.build import Model
-from ssm_priors.objectives.objective import HasTeacher, Objective
+from ssm_priors.objectives.objective import Objective, Problem
 from ssm_priors.seeds import derive, torch_stream
 from ssm_priors.tasks.task import Split
 from ssm_priors.training.evaluate import evaluate
 from ssm_priors.training.journal import Journal, Progress, restore
 from ssm_priors.training.optimiser import adamw, set_rate
-from ssm_priors.training.teacher import Teacher
+from ssm_priors.training.teacher import Teacher, taught, teacher_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,14 @@ class Phase:
         order = torch.randperm(len(self.train), generator=torch_stream(self.seed, "order", self.name, epoch))
         return order[position * self.settings.batch_size :][: self.settings.batch_size]
 
+    def pose(self, batch: Batch, step: int) -> Problem:
+        """What a step asks about its batch."""
+        return self.objective.pose(batch, torch_stream(self.seed, "masks", self.name, step))
+
+    def score(self, model: Callable[..., Tensor], batch: Batch, problem: Problem) -> tuple[Tensor, int]:
+        """The model's loss on a posed batch, summed over what is scored, and how many that is."""
+        return self.objective.score(model(*problem.given(batch)), problem)
+
 
 def train(
     phase: Phase,
@@ -115,19 +123,19 @@ def train(
         RunFailed: the loss or the gradient is not finite.
     """
     module, optimiser = fabric.setup(model, adamw(model, phase.settings))
-    teacher = Teacher(model, phase.objective.momentum) if isinstance(phase.objective, HasTeacher) else None
+    teacher = teacher_of(phase.objective, model)
     if saved:
         restore(model, optimiser.optimizer, saved, teacher)
     watcher = _Clock(progress, phase.name)
     for step in range(progress.step, phase.steps):
         model.train()
         set_rate(optimiser, step, phase.steps, phase.settings.warmup)
-        loss, norm, examples = _step(phase, module, optimiser, fabric, step, teacher)
+        loss, norm, batch = _step(phase, module, optimiser, fabric, step, teacher)
         if teacher is not None:
             teacher.follow(model)
         metrics = _validate(phase, model, fabric.device, progress, step + 1)
         progress.step = step + 1
-        progress.examples[phase.name] = progress.examples.get(phase.name, 0) + examples
+        progress.count(batch)
         epoch = step // phase.steps_per_epoch
         rate = optimiser.param_groups[-1]["lr"]
         row = {"phase": phase.name, "step": step + 1, "epoch": epoch, "loss": loss, "learning_rate": rate}
@@ -147,16 +155,14 @@ def _step(
     fabric: Fabric,
     step: int,
     teacher: Teacher | None,
-) -> tuple[float, float, int]:
-    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the number of examples."""
+) -> tuple[float, float, Batch]:
+    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the batch."""
     batch = phase.train.take(phase.rows(step)).to(fabric.device)
-    problem = phase.objective.pose(batch, torch_stream(phase.seed, "masks", phase.name, step))
-    if teacher is not None and isinstance(phase.objective, HasTeacher):
-        with fabric.autocast():
-            problem = phase.objective.taught(problem, teacher.represent(batch))
+    problem = phase.pose(batch, step)
+    with fabric.autocast():
+        problem = taught(phase.objective, problem, batch, teacher)
     torch.manual_seed(derive(phase.seed, "dropout", phase.name, step))
-    answers = module(*problem.given(batch))
-    total, count = phase.objective.score(answers, problem)
+    total, count = phase.score(module, batch, problem)
     if count == 0:
         raise RunFailed(
             f"{phase.name}, step {step + 1}: no position of the batch is scored; its examples are too short"
@@ -173,7 +179,7 @@ def _step(
             f"(now {phase.settings.ssm_learning_rate:g}), a longer warmup, or a smaller clip."
         )
     optimiser.step()
-    return loss.item(), norm.item(), len(batch)
+    return loss.item(), norm.item(), batch
 
 
 def _validate(phase: Phase, model: Model, device: torch.device, progress: Progress, step: int) -> dict[str, float]:

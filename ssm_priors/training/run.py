@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,10 +33,11 @@ from ssm_priors.objectives.objective import Objective
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Split, Task, fraction_of
+from ssm_priors.training.compute import phase_flops
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loop import Phase, Watch, train
-from ssm_priors.training.provenance import process_peak_memory, provenance
+from ssm_priors.training.provenance import device_peak_memory, process_peak_memory, provenance
 
 CONFIG = "run.toml"
 CHECKPOINT = "ckpt.pt"
@@ -124,7 +125,7 @@ def _train_and_test(
                 carried = Checkpoint.read(folder / PRETRAINED).tensors
                 continue
             if progress.phase != phase.name:
-                progress, saved = Progress(phase.name, seconds=progress.seconds, examples=progress.examples), None
+                progress, saved = progress.next(phase.name), None
             model = _model(config, task.spec, phase.objective)
             if carried is not None:
                 load_exactly(model, carried, fresh="head.")
@@ -146,12 +147,11 @@ def _train_and_test(
         "test_loss": tested.loss,
         "test_examples": len(task.test),
     }
-    cost = {
-        "seconds": progress.seconds,
-        "examples": progress.examples,
-        "parameters": parameter_count(model),
+    memory = {
         "process_peak_memory_bytes": process_peak_memory(),
+        "device_peak_memory_bytes": device_peak_memory(device),
     }
+    cost = {"parameters": parameter_count(model), **_compute(config, task, phases, progress), **memory}
     record = {"step": progress.best_step, "metrics": metrics, "cost": cost, "provenance": origin}
     checkpoint = Checkpoint(config=config, spec=task.spec, phase="finetune", tensors=weights, record=record)
     checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
@@ -188,7 +188,7 @@ def preflight(config: RunConfig) -> None:
 
 
 def _model(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
-    """The model of a phase, with the head that its objective asks for."""
+    """The model of a phase as it is built, with the head that its objective asks for; no weights carried over yet."""
     return build(
         config.model,
         spec,
@@ -236,6 +236,24 @@ def _phases(config: RunConfig, task: Task) -> list[Phase]:
         Phase("finetune", config.finetune, Supervised(task.spec), task.train, task.validation, config.seed, task.spec)
     )
     return phases
+
+
+def _compute(config: RunConfig, task: Task, phases: list[Phase], progress: Progress) -> dict[str, Mapping[str, float]]:
+    """What training took, by phase; FLOPs are counted on models of their own, after all training is done."""
+    shapes = progress.shapes
+    # a run that an older version began has not counted its first steps
+    whole = [phase for phase in phases if sum(shapes.get(phase.name, {}).values()) == phase.steps]
+    flops = {}
+    for phase in whole:
+        flops[phase.name] = phase_flops(phase, _model(config, task.spec, phase.objective), shapes[phase.name])
+    return {
+        "flops": {name: count.training for name, count in flops.items()},
+        "forward_flops": {name: count.forward for name, count in flops.items()},
+        "steps": {phase.name: phase.steps for phase in phases},
+        "examples": progress.examples,
+        "tokens": {name: progress.tokens[name] for name in flops},
+        "seconds": progress.seconds,
+    }
 
 
 def _scaled(spec: TaskSpec, train: Split) -> TaskSpec:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ssm_priors.batch import Batch
 from ssm_priors.checkpoints.checkpoint import load_exactly
 from ssm_priors.models.build import Model
+from ssm_priors.objectives.objective import HasTeacher, Objective, Problem
 
 
 class Teacher:
@@ -50,3 +51,15 @@ class Teacher:
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Put saved weights back; raises BadCheckpoint if they are not its own."""
         load_exactly(self._copy, tensors)
+
+
+def teacher_of(objective: Objective, model: Model) -> Teacher | None:
+    """The teacher that an objective asks for; None if it asks for none."""
+    return Teacher(model, objective.momentum) if isinstance(objective, HasTeacher) else None
+
+
+def taught(objective: Objective, problem: Problem, batch: Batch, teacher: Teacher | None) -> Problem:
+    """The problem with the teacher's targets, where there is a teacher."""
+    if teacher is None or not isinstance(objective, HasTeacher):
+        return problem
+    return objective.taught(problem, teacher.represent(batch))

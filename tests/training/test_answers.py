@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import made_tasks
@@ -192,8 +193,66 @@ def test_a_study_of_one_metric_names_its_columns_after_it(task, study, tmp_path)
     dataset = results.collect(alone, out)
     report.write(alone, dataset, tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert {"rate": "<h2>RMSE</h2>", "double": "<h2>Token accuracy</h2>"}[task] in page
+    assert {"rate": ">RMSE</h2>", "double": ">Token accuracy</h2>"}[task] in page
     assert ("percentage points" in page) == (task == "double")
+
+
+def test_the_report_of_an_rmse_speaks_of_nothing_else(study, tmp_path):
+    made, out = study
+    alone = Study(tasks=("rate",), pretrains=("masked",), fractions=(1.0,), seeds=3, changes=made.changes)
+    dataset = results.collect(alone, out)
+    report.write(alone, dataset, tmp_path)
+    for name in ("report.html", "report.md", "tables/scores.tex", "tables/runs.csv", "results.csv"):
+        text = (tmp_path / name).read_text()
+        assert not re.search(r"accuracy|percent\b|percentage|Wilson's", text, re.IGNORECASE), name
+    page = (tmp_path / "report.md").read_text()
+    for words in (
+        "Effects on test RMSE",
+        "Differences of test RMSE, bpm: lower is better.",
+        "rate was scored by RMSE in bpm, lower is better",
+        "finetuned on the squared error of the labels",
+        "best value of the validation metric",
+        "mean of those of its runs",
+        "Chance is 1",
+    ):
+        assert words in page
+    with open(tmp_path / "tables" / "scores.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {score.cell.pretrain: score for score in scores(dataset)}
+    for row in rows:
+        score = found[row["pretraining"]]
+        assert row["RMSE, bpm"] == score.metric.text(score.interval.estimate)
+        assert row["median, bpm"] == score.metric.text(score.median)
+    with open(tmp_path / "tables" / "runs.csv", newline="") as file:
+        assert all(float(row["test, bpm"]) > 0 for row in csv.DictReader(file))
+
+
+def test_where_tasks_have_several_metrics_every_number_says_its_own(study, tmp_path):
+    made, out = study
+    report.write(made, results.collect(made, out), tmp_path)
+    with open(tmp_path / "tables" / "scores.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["task"]: row["metric"] for row in rows} == {
+        "rate": "RMSE, bpm",
+        "large": "accuracy, %",
+        "double": "token accuracy, %",
+    }
+    with open(tmp_path / "tables" / "effects.csv", newline="") as file:
+        gaps = {row["comparison"].rpartition(", ")[2]: row["difference"] for row in csv.DictReader(file)}
+    assert {task: gap.rpartition(" ")[2] for task, gap in gaps.items()} == {
+        "rate": "bpm",
+        "large": "points",
+        "double": "points",
+    }
+    with open(tmp_path / "tables" / "runs.csv", newline="") as file:
+        assert {row["task"]: row["test"][-1] for row in csv.DictReader(file)} == {
+            "rate": "m",
+            "large": "%",
+            "double": "%",
+        }
+    page = (tmp_path / "report.md").read_text()
+    for words in ("squared error of the labels", "at every asked position", "Wilson's interval", "token accuracy"):
+        assert words in page
 
 
 def test_a_task_without_any_run_still_knows_its_metric(tmp_path):
