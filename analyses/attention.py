@@ -62,8 +62,8 @@ def attention_maps(
     if not chosen or not set(chosen) <= set(range(depth)):
         raise BadConfig(f"layers {chosen}: the model has the layers 0 to {depth - 1}")
     found: dict[int, np.ndarray] = {}
-    with looking(looked_at.model):
-        for layer, passed in enumerate(walk(looked_at.model, batch)):
+    with looking(looked_at.whole):
+        for layer, passed in enumerate(walk(looked_at.whole, batch)):
             if layer in chosen:
                 found[layer] = _maps(passed, block)
     values = np.stack([found[layer] for layer in chosen]) if len(chosen) > 1 else found[chosen[0]][None]
@@ -109,9 +109,9 @@ def attention_summary(
     looked_at = _attending(source, block)
     longest = max(batch.inputs.shape[1] for batch in batches)
     tallies: list[_Tally] = []
-    with looking(looked_at.model):
+    with looking(looked_at.whole):
         for batch in batches:
-            for layer, passed in enumerate(walk(looked_at.model, batch)):
+            for layer, passed in enumerate(walk(looked_at.whole, batch)):
                 weights = cast(HasAttention, passed.mixer).attention_weights(passed.before, passed.lengths)
                 if layer == len(tallies):
                     tallies.append(_Tally(weights.q.shape[1], longest, width))

@@ -15,6 +15,7 @@ from ssm_priors.analyses.schema import MADE_BY, check, index
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.checkpoints.foreign import ForeignCheckpoint
 from ssm_priors.errors import NotThere
+from ssm_priors.models.build import Model
 
 
 class HasMixers(Protocol):
@@ -33,6 +34,13 @@ class Subject:
     model: HasMixers
     origin: dict[str, Any]
     """Becomes the attributes of the dataset; plain values."""
+
+    @property
+    def whole(self) -> Model:
+        """The model that can be run; raises NotThere where only its layers are known."""
+        if isinstance(self.model, Model):
+            return self.model
+        raise NotThere("only the layers of this file are known, not the model that they stand in, so it cannot be run")
 
     def mixers(self, skill: type, shows: str, kind: str) -> list[Any]:
         """The mixer of every layer; raises NotThere where one lacks the skill.

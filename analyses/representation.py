@@ -66,7 +66,7 @@ def cka(
     shifts: list[np.ndarray] = []
     depth = len(ours.model.mixers)
     for batch in batches:
-        views = [*_features(ours.model, batch, pooled), *_features(theirs.model, batch, pooled)]
+        views = [*_features(ours.whole, batch, pooled), *_features(theirs.whole, batch, pooled)]
         shifts = shifts or [view.mean(0) for view in views]  # CKA ignores it; sums far from 0 would lose digits
         views = [view - shift for view, shift in zip(views, shifts, strict=True)]
         for pair in _pairs(depth, len(views)):

@@ -6,6 +6,7 @@ Blue is negative, orange positive and white 0; every kernel is divided by its ow
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -32,7 +33,7 @@ from ssm_priors.analyses.kernels import unroll
 
 MAP_HEIGHT = 160
 """Pixels of a map, or a little less: lines are whole pixels."""
-OVERLAP = {"x2Offset": 0.6, "y2Offset": 0.6}
+OVERLAP: dict[str, Any] = {"x2Offset": 0.6, "y2Offset": 0.6}
 """Pixels by which cells cover each other, so that no page shows between them."""
 IMAGE_WIDTH = 150
 LAGS_A_CHANNEL = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import altair as alt
 import numpy as np
@@ -215,7 +216,7 @@ def _fit_name(fit: xr.Dataset) -> str:
 
 
 def _with_fit(stages: list[str], name: str) -> alt.Color:
-    known = stage_colour(stages).to_dict()["scale"]
+    known = cast(dict[str, Any], stage_colour(stages).to_dict())["scale"]
     return stage_colour(stages, scale=alt.Scale(domain=[*known["domain"], name], range=[*known["range"], VERMILION]))
 
 

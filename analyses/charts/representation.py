@@ -31,19 +31,12 @@ def matrix(dataset: xr.Dataset) -> Figure:
             title, "CKA is not defined for these layers (they say the same at every point), so none is drawn."
         )
     few = max(map(len, kept.values())) <= MOST_NUMBERS
-    axes = {
-        dim: {
-            "title": _named(dataset, prefix),
-            "axis": alt.Axis(labelAngle=0),
-            "sort": list(map(int, dataset[dim].values[kept[dim]])),
-        }
-        for dim, prefix in (("layer", ""), ("other", "other_"))
-    }
-    axes["layer"]["sort"] = axes["layer"]["sort"][::-1]
+    layers, others = ([int(number) for number in dataset[dim].values[kept[dim]]] for dim in ("layer", "other"))
+    upright = alt.Axis(labelAngle=0)
     scale = alt.Scale(domain=[0, 1], clamp=True, **SEQUENTIAL)
     base = alt.Chart(rows).encode(
-        x=alt.X("other:O", **axes["other"]),
-        y=alt.Y("layer:O", **axes["layer"]),
+        x=alt.X("other:O", title=_named(dataset, "other_"), axis=upright, sort=others),
+        y=alt.Y("layer:O", title=_named(dataset, ""), axis=upright, sort=layers[::-1]),
         tooltip=tips("layer:O", "other:O", "cka:Q", cka="CKA"),
     )
     colour = alt.Color("cka:Q", scale=scale, title="linear CKA", legend=alt.Legend(gradientLength=160, tickCount=3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -269,7 +271,7 @@ def _drawn(dataset: xr.Dataset, rows: pd.DataFrame, *names: str) -> str:
     finite = np.isfinite(dataset[names[0]]) & np.isfinite(dataset[names[1]])
     there = int(finite.sum())
     thinned = f"All {there:,} modes are drawn." if len(rows) == there else _thinned(len(rows), there)
-    return left_out(~finite, "modes") + thinned
+    return left_out(cast(xr.DataArray, ~finite), "modes") + thinned
 
 
 def _density(dataset: xr.Dataset, stage: str, layer: int) -> pd.DataFrame:

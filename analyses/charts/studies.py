@@ -59,7 +59,7 @@ def _against(cells: pd.DataFrame, title: str, x_title: str, metric: str, percent
     base = alt.Chart(rows).encode(x=x, color=_colour(rows), detail=["cell:N", "pretraining:N"], tooltip=told)
     y = alt.Y("value:Q", title=metric, scale=scale, axis=alt.Axis(format=format))
     edge = alt.Y("low:Q", scale=scale, title=metric)
-    points = {"size": 55, "strokeWidth": 1.8, "opacity": 1}
+    points: dict[str, Any] = {"size": 55, "strokeWidth": 1.8, "opacity": 1}
     shape = _shape(rows)
     layers = [
         *(part.mark_area(opacity=0.13).encode(y=edge, y2="high:Q") for part in _where(base, rows, "alone", False)),

@@ -170,13 +170,14 @@ def tips(*fields: str, **titles: str) -> list[alt.Tooltip]:
         fields: with their types: `lag:Q`, `stage:N`.
         titles: what fields are called that the schema does not know, or that mean something else here.
     """
-    return [_tip(*field.split(":"), titles) for field in fields]
+    return [_tip(field, titles) for field in fields]
 
 
-def _tip(name: str, kind: str, titles: dict[str, str]) -> alt.Tooltip:
+def _tip(field: str, titles: dict[str, str]) -> alt.Tooltip:
+    name, _, kind = field.partition(":")
     known = name in DIMS or name in VARIABLES
     title = titles.get(name) or (axis_title(name) if known else name.replace("_", " "))
-    return alt.Tooltip(f"{name}:{kind}", title=title, **({"format": ".6~g"} if kind == "Q" else {}))
+    return alt.Tooltip(field, title=title, format=".6~g" if kind == "Q" else alt.Undefined)
 
 
 def few_layers(dataset: xr.Dataset, most: int = MOST_LAYERS) -> tuple[xr.Dataset, str]:

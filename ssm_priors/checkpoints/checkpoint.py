@@ -68,9 +68,9 @@ class Checkpoint:
         self._refuse_other_size()
         pooled = self.phase == "finetune" and self.spec.answer != "tokens"
         outputs, stand_ins = len(self.tensors["head.output.weight"]), len(self.tensors.get("head.stand_ins", ()))
-        head = {"outputs": outputs, "pooled": pooled, "stand_ins": stand_ins}
+        config, seed = self.config.model, self.config.seed
         try:
-            return build(self.config.model, self.spec, self.config.seed, **head).eval()
+            return build(config, self.spec, seed, outputs=outputs, pooled=pooled, stand_ins=stand_ins).eval()
         except SsmPriorsError as error:
             raise BadCheckpoint(f"its configuration builds no model: {error}") from error
 

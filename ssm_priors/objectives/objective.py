@@ -38,16 +38,30 @@ class Problem:
 class Objective(Protocol):
     """One way to learn from a batch."""
 
-    requires_causal: bool
-    """Whether the answer stands in the input of a model that sees both sides."""
-    kinds: Sequence[str]
-    """Kinds of input it can work with, of `TaskSpec.kind`."""
-    outputs: int | None
-    """Size of the model's answer; None: as many numbers as the model has channels."""
-    pooled: bool
-    """One answer an example, or one a position."""
-    stand_ins: int
-    """How many learned vectors it needs to stand in for hidden inputs."""
+    @property
+    def requires_causal(self) -> bool:
+        """Whether the answer stands in the input of a model that sees both sides."""
+        ...
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Kinds of input it can work with, of `TaskSpec.kind`."""
+        ...
+
+    @property
+    def outputs(self) -> int | None:
+        """Size of the model's answer; None: as many numbers as the model has channels."""
+        ...
+
+    @property
+    def pooled(self) -> bool:
+        """One answer an example, or one a position."""
+        ...
+
+    @property
+    def stand_ins(self) -> int:
+        """How many learned vectors it needs to stand in for hidden inputs."""
+        ...
 
     def pose(self, batch: Batch, generator: torch.Generator) -> Problem:
         """Choose what is hidden and what is asked; `generator` lives on the CPU."""

@@ -40,8 +40,8 @@ class Teacher:
         """One step towards the model."""
         for own, theirs in zip(self._copy.parameters(), model.parameters(), strict=True):
             own.lerp_(theirs, 1 - self.momentum)
-        for own, theirs in zip(self._copy.buffers(), model.buffers(), strict=True):
-            own.copy_(theirs)
+        for kept, current in zip(self._copy.buffers(), model.buffers(), strict=True):
+            kept.copy_(current)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Its weights, for a saved state."""
