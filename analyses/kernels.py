@@ -4,44 +4,59 @@
 
 `lag` is the distance in steps in both directions. The present input belongs to the forward kernel, so the backward one
 is 0 at lag 0. Computed in float64 from the parameters as they stand, without a tensor of shape (channel, mode, lag).
+
+    energy lag       = first lag up to which sum K^2 reaches a share of its total
+    centroid         = sum_lag lag K^2 / sum K^2
+    effective length = (sum K^2)^2 / sum K^4
+    zero crossings   = changes of sign, with values of at most 1e-9 of the largest passed over
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 import xarray as xr
 
-from ssm_priors.analyses.models import in_float64, subject
+from ssm_priors.analyses.models import HasMixers, Source, in_float64, subject
 from ssm_priors.analyses.schema import DIRECTIONS, check, index, labelled
-from ssm_priors.checkpoints.checkpoint import Checkpoint
-from ssm_priors.errors import BadConfig
-from ssm_priors.models.build import Model
+from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.models.protocols import HasKernel
-from ssm_priors.priors.response import energy_lag
 
 ENERGY_SHARE = 0.9
+SHARES = (0.1, 0.5, ENERGY_SHARE)
+FLOOR = 1e-9
+"""Of a kernel's largest value: what lies below is rounding of a sum of modes, whose sign means nothing."""
+
+_AXES = ("stage", "layer", "channel", "direction")
+_ROWS = 16
+"""Kernels measured at a time: their temporary arrays then stay in the processor's cache."""
 
 
-def impulse_response(mixer: HasKernel, length: int) -> np.ndarray:
+def impulse_response(mixer: HasKernel, length: int, out: np.ndarray | None = None) -> np.ndarray:
     """A mixer's kernels, indexed by the distance in steps.
 
     Args:
         mixer: is left as it was.
         length: number of lags L.
+        out: (direction, H, L), float64, to be filled; None makes one.
 
     Returns:
         (direction, H, L), float64.
     """
     with torch.no_grad():
         kernel = in_float64(mixer).kernel(length).detach().double().numpy()
+    if out is None:
+        out = np.empty(kernel.shape)
+    out[0] = kernel[0]
     if len(kernel) == 2:  # a mixer's own backward kernel begins at a distance of one step
-        kernel[1, :, 1:] = kernel[1, :, :-1].copy()
-        kernel[1, :, 0] = 0
-    return kernel
+        out[1, :, 1:] = kernel[1, :, :-1]
+        out[1, :, 0] = 0
+    return out
 
 
-def kernels(source: Checkpoint | Model, length: int) -> xr.Dataset:
+def kernels(source: Source | HasMixers, length: int) -> xr.Dataset:
     """Kernels of all layers.
 
     Args:
@@ -49,26 +64,119 @@ def kernels(source: Checkpoint | Model, length: int) -> xr.Dataset:
         length: number of lags L, in steps.
 
     Returns:
-        kernel(layer, channel, direction, lag) and energy_lag(layer, channel, direction) in steps; the latter is NaN
-        where a kernel is zero everywhere, and never beyond the last of the L lags.
+        kernel(layer, channel, direction, lag), and of each kernel within its L lags: energy_lag, which holds 90% of the
+        energy, energy_share_lag(..., share), energy_centroid and effective_length, in steps, and zero_crossings; NaN
+        where a kernel is zero everywhere.
 
     Raises:
         NotThere: the model's mixer is no convolution.
         BadConfig: a length below 1.
     """
-    if length < 1:
-        raise BadConfig(f"length {length}: a kernel has at least 1 lag")
     looked_at = subject(source)
     mixers = looked_at.mixers(HasKernel, "kernels", "a convolution")
-    first = impulse_response(mixers[0], length)
-    values = np.empty((len(mixers), first.shape[1], first.shape[0], length))
-    within = np.empty(values.shape[:-1])
-    for layer, mixer in enumerate(mixers):
-        values[layer] = (impulse_response(mixer, length) if layer else first).swapaxes(0, 1)
-        lags = energy_lag(values[layer], ENERGY_SHARE)
-        within[layer] = np.where(lags < 0, np.nan, lags)
-    axes = ["layer", "channel", "direction", "lag"]
-    variables = {"kernel": labelled("kernel", axes, values), "energy_lag": labelled("energy_lag", axes[:3], within)}
-    labels = [range(values.shape[0]), range(values.shape[1]), DIRECTIONS[: values.shape[2]], range(length)]
-    coords = {name: part for axis, ticks in zip(axes, labels, strict=True) for name, part in index(axis, ticks).items()}
-    return check(xr.Dataset(variables, coords, looked_at.origin))
+    return _dataset([mixers], length).isel(stage=0).assign_attrs(looked_at.origin)
+
+
+def kernels_of_stages(stages: Mapping[str, HasMixers], length: int) -> xr.Dataset:
+    """As `kernels`, of several models of one shape along `stage`, with one copy in memory.
+
+    Args:
+        stages: what each is called, as in `models.stages_of`.
+        length: number of lags L, in steps.
+    """
+    mixers = [subject(model).mixers(HasKernel, "kernels", "a convolution") for model in stages.values()]
+    return check(_dataset(mixers, length).assign_coords(index("stage", list(stages))))
+
+
+def _dataset(stages: Sequence[Sequence[HasKernel]], length: int) -> xr.Dataset:
+    """(stage, layer, channel, direction, ...), the stages not named; every kernel is written once, where it stays."""
+    if length < 1:
+        raise BadConfig(f"length {length}: a kernel has at least 1 lag")
+    directions, channels, _ = impulse_response(stages[0][0], 1).shape
+    values = np.empty((len(stages), len(stages[0]), channels, directions, length))
+    for stage, mixers in enumerate(stages):
+        for layer, mixer in enumerate(mixers):
+            impulse_response(mixer, length, out=values[stage, layer].swapaxes(0, 1))
+    variables = {"kernel": labelled("kernel", [*_AXES, "lag"], values)}
+    for name, numbers in profile(values).items():
+        variables[name] = labelled(name, [*_AXES, "share"][: numbers.ndim], numbers)
+    coords = (
+        index("layer", range(values.shape[1]))
+        | index("channel", range(channels))
+        | index("direction", DIRECTIONS[:directions])
+        | index("lag", range(length))
+        | index("share", SHARES)
+    )
+    return check(xr.Dataset(variables, coords))
+
+
+def profile(kernel: np.ndarray) -> dict[str, np.ndarray]:
+    """The numbers that describe a kernel, by the names of the schema.
+
+    Args:
+        kernel: (..., L), real.
+
+    Returns:
+        Each (...), and energy_share_lag (..., share); NaN where a kernel is zero everywhere or not finite.
+    """
+    rows = kernel.reshape(-1, kernel.shape[-1])
+    parts = [_profile(rows[start : start + _ROWS]) for start in range(0, len(rows), _ROWS)]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: array.reshape(*kernel.shape[:-1], *array.shape[1:]) for name, array in joined.items()}
+
+
+def _profile(rows: np.ndarray) -> dict[str, np.ndarray]:
+    energy = np.square(rows)
+    running = np.cumsum(energy, axis=-1)
+    total = running[:, -1]
+    defined = (total > 0) & np.isfinite(total)
+    total = np.where(defined, total, 1)
+    lags = np.stack([(running < (share * total)[:, None]).sum(-1, dtype=np.float64) for share in SHARES], axis=-1)
+    energy /= total[:, None]
+    found = {
+        "energy_lag": lags[:, SHARES.index(ENERGY_SHARE)].copy(),
+        "energy_share_lag": lags,
+        "energy_centroid": energy @ np.arange(rows.shape[1], dtype=np.float64),
+        "effective_length": 1 / np.where(defined, np.einsum("rl,rl->r", energy, energy), 1),
+        "zero_crossings": np.array([_sign_changes(row) for row in rows], np.float64),
+    }
+    undefined = ~defined
+    for values in found.values():
+        values[undefined] = np.nan
+    return found
+
+
+def _sign_changes(row: np.ndarray) -> int:
+    size = np.abs(row)
+    positive = row[size > FLOOR * size.max()] > 0
+    return int(np.count_nonzero(positive[1:] != positive[:-1]))
+
+
+def unroll(dataset: xr.Dataset, width: int) -> xr.Dataset:
+    """Kernels as images: what lies `row` rows and `column` columns back in an image that was read row by row.
+
+    Args:
+        dataset: of `kernels`, or any other with kernel(..., lag).
+        width: of the image, in columns.
+
+    Returns:
+        kernel(..., row, column) with lag = row * width + column; NaN beyond the last lag.
+
+    Raises:
+        BadConfig: a width below 1, or wider than the kernel is long.
+        BadData: the dataset has no kernels.
+    """
+    if "kernel" not in dataset:
+        raise BadData("the dataset has no 'kernel' to unroll")
+    length = dataset.sizes["lag"]
+    if not 1 <= width <= length:
+        raise BadConfig(f"a width of {width} columns: kernels of {length} lags unroll to rows of 1 to {length}")
+    kernel = dataset["kernel"].transpose(..., "lag")
+    rows = -(-length // width)
+    values = np.full((*kernel.shape[:-1], rows * width), np.nan)
+    values[..., :length] = kernel.values
+    axes = [*map(str, kernel.dims[:-1]), "row", "column"]
+    variable = labelled("kernel", axes, values.reshape(*kernel.shape[:-1], rows, width))
+    kept = {str(name): coord for name, coord in kernel.coords.items() if name != "lag"}
+    coords = kept | index("row", range(rows)) | index("column", range(width))
+    return check(xr.Dataset({"kernel": variable}, coords, dataset.attrs | {"width": width}))

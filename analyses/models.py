@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import xarray as xr
+from torch import nn
 
-from ssm_priors.analyses.schema import MADE_BY, STAGES, index
+from ssm_priors.analyses.schema import MADE_BY, check, index
 from ssm_priors.checkpoints.checkpoint import Checkpoint
+from ssm_priors.checkpoints.foreign import ForeignCheckpoint
 from ssm_priors.errors import NotThere
 from ssm_priors.models.build import Model
+
+
+class HasMixers(Protocol):
+    """What can be looked at: a model, or the layers found in a file."""
+
+    @property
+    def mixers(self) -> list[nn.Module]:
+        """The mixer of every layer, in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A model to look at, and what is known of its origin."""
 
-    model: Model
+    model: HasMixers
     origin: dict[str, Any]
     """Becomes the attributes of the dataset; plain values."""
+
+    @property
+    def whole(self) -> Model:
+        """The model that can be run; raises NotThere where only its layers are known."""
+        if isinstance(self.model, Model):
+            return self.model
+        raise NotThere("only the layers of this file are known, not the model that they stand in, so it cannot be run")
 
     def mixers(self, skill: type, shows: str, kind: str) -> list[Any]:
         """The mixer of every layer; raises NotThere where one lacks the skill.
@@ -38,16 +56,25 @@ class Subject:
         return self.model.mixers
 
 
-def subject(source: Checkpoint | Model) -> Subject:
-    """A checkpoint's trained model with its record, or a bare model."""
+Source = Checkpoint | ForeignCheckpoint
+"""A file that can be looked into."""
+
+
+def subject(source: Source | HasMixers) -> Subject:
+    """A checkpoint's trained model with its record, what was found in a file of other code, or a bare model."""
     if isinstance(source, Checkpoint):
         return Subject(source.model(), origin(source, "learned"))
+    if isinstance(source, ForeignCheckpoint):
+        return Subject(source, origin(source, "learned"))
     return Subject(source, {"source": MADE_BY, "model": type(source.mixers[0]).__name__})
 
 
-def origin(checkpoint: Checkpoint, stage: str) -> dict[str, Any]:
-    """Where data come from, as plain attributes: the run in brief, its fingerprint, its weights' hash."""
-    config = checkpoint.config
+def origin(source: Source, stage: str) -> dict[str, Any]:
+    """Where data come from, as plain attributes: the run in brief, or what a file was taken for; and its hash."""
+    if isinstance(source, ForeignCheckpoint):
+        found = {"model": source.family, "recognised": source.recognised, "file_sha256": source.sha256}
+        return {"source": MADE_BY, "stage": stage} | found
+    config = source.config
     pretrain = config.pretrain and config.pretrain.objective
     return {
         "source": MADE_BY,
@@ -58,16 +85,36 @@ def origin(checkpoint: Checkpoint, stage: str) -> dict[str, Any]:
         "task": config.task.name,
         "seed": config.seed,
         "fingerprint": config.fingerprint,
-        "phase": checkpoint.phase,
-        "weights_sha256": checkpoint.digest,
+        "phase": source.phase,
+        "weights_sha256": source.digest,
     }
 
 
-def both_stages(checkpoint: Checkpoint, analysis: Callable[[Model], xr.Dataset]) -> xr.Dataset:
-    """An analysis of the model before its first step of training and as trained, joined along `stage`."""
-    found = [analysis(model) for model in (checkpoint.initial_model(), checkpoint.model())]
-    joined = xr.concat(found, dim="stage", combine_attrs="override", data_vars="all", coords="minimal", compat="equals")
-    return joined.assign_coords(index("stage", STAGES)).assign_attrs(origin(checkpoint, " and ".join(STAGES)))
+def stages_of(source: Source) -> dict[str, HasMixers]:
+    """The model before its first step of training and as trained; the latter alone where the file is another code's."""
+    if isinstance(source, ForeignCheckpoint):
+        return {"learned": source}
+    return {"init": source.initial_model(), "learned": source.model()}
+
+
+def along_stages(parts: Mapping[str, xr.Dataset], source: Source) -> xr.Dataset:
+    """Datasets of the same shape, joined along `stage` in the order given.
+
+    Args:
+        parts: a dataset for each stage.
+        source: whose origin the whole bears.
+    """
+    joined = xr.concat(
+        list(parts.values()), dim="stage", combine_attrs="override", data_vars="all", coords="minimal", compat="equals"
+    )
+    named = joined.assign_coords(index("stage", list(parts)))
+    return check(named.assign_attrs(origin(source, listed(parts))))
+
+
+def listed(stages: Iterable[str]) -> str:
+    """'init, pretrained and learned'."""
+    *first, last = stages
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def in_float64(mixer: Any) -> Any:

@@ -5,8 +5,22 @@
     mode       one eigenvalue of a conjugate pair
     lag        distance in steps between an output and an input
     direction  forward: the inputs at lags 0, 1, .. in the past; backward: those at lags 1, 2, .. in the future
-    stage      init: before the first step of training; learned: as trained
+    stage      init: before the first step of training; pretrained: before the first label; learned: as trained;
+               random: the null of a comparison, modes or kernels of no design
     quantile   of a distribution, 0 to 1
+    share      of a kernel's energy, 0 to 1
+    row        of a kernel or map unrolled to an image: lag = row * width + column
+    column     the same
+    rate       decay rate at which a density is taken, the middle of its bin
+    cycle      frequency at which a response is taken
+    prior      name of what a model is held against
+    angle      rank of a principal angle, from 0, the smallest first
+    example    position of an input among those shown to the model, from 0
+    head       one attention head of a layer, from 0
+    query      position that looks
+    key        position looked at
+    reach      least distance of a bin of distances; the bin ends where the next one begins
+    other      layer of the model on the other side of a comparison
 
 Complex numbers never reach a file, because NetCDF has no type for them: `x` is stored as `x_real` and `x_imag`, made by
 `split_complex` and joined again, in memory, by `join_complex`.
@@ -32,6 +46,11 @@ MADE_BY = f"ssm-priors {__version__}"
 
 DIRECTIONS = ("forward", "backward")
 STAGES = ("init", "learned")
+"""What every checkpoint holds."""
+COURSE = ("init", "pretrained", "learned")
+"""What a run leaves behind, in the order in which it happened."""
+NULL = "random"
+"""The stage that nobody trained or designed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +73,63 @@ DIMS: dict[str, Quantity] = {
     "direction": Quantity("", "forward reads the present and the past, backward the future"),
     "stage": Quantity("", "init: before the first step of training; learned: as trained"),
     "quantile": Quantity("1", "share of the values that lie below"),
+    "share": Quantity("1", "share of a kernel's energy"),
+    "row": Quantity("rows", "rows of the image"),
+    "column": Quantity("columns", "columns of the image"),
+    "rate": Quantity("1/step", "decay rate, middle of its bin on the log axis"),
+    "cycle": Quantity("cycles/step", "frequency of the response"),
+    "prior": Quantity("", "what the model is held against"),
+    "angle": Quantity("", "rank of the principal angle, the smallest first"),
+    "example": Quantity("", "position of the input among those shown"),
+    "head": Quantity("", "attention head of the layer, from 0"),
+    "query": Quantity("steps", "position that looks"),
+    "key": Quantity("steps", "position looked at"),
+    "reach": Quantity("steps", "least distance of the bin"),
+    "other": Quantity("", "layer of the other model, from 0"),
 }
 
 VARIABLES: dict[str, Quantity] = {
     "kernel": Quantity("1", "impulse response without the skip D"),
     "energy_lag": Quantity("steps", "lag up to which a kernel holds 90% of its energy", "90% energy lag"),
+    "energy_share_lag": Quantity("steps", "lag up to which a kernel holds a share of its energy", "energy lag"),
+    "energy_centroid": Quantity("steps", "mean lag, each weighted with its energy", "energy centroid"),
+    "effective_length": Quantity("steps", "lags that would hold the energy evenly, (sum K^2)^2 / sum K^4"),
+    "zero_crossings": Quantity("1", "changes of sign between values above 1e-9 of the largest"),
     "eigenvalue_real": Quantity("1/unit of time", "real part of the eigenvalue of A"),
     "eigenvalue_imag": Quantity("1/unit of time", "imaginary part of the eigenvalue of A"),
+    "z_real": Quantity("1", "real part of the eigenvalue per step"),
+    "z_imag": Quantity("1", "imaginary part of the eigenvalue per step"),
     "dt": Quantity("unit of time/step", "step size"),
     "decay_rate": Quantity("1/step", "decay rate -ln|z|", "decay rate"),
     "timescale": Quantity("steps", "steps in which a mode falls to 1/e"),
     "frequency": Quantity("cycles/step", "frequency arg z / 2 pi, folded into [0, 0.5]"),
     "weight": Quantity("1", "magnitude |C B| of a mode's weight"),
     "kernels": Quantity("1", "number of kernels, channels x directions", "kernels"),
+    "decay_density": Quantity("1/decade", "density of the weight |C B| over log10 of the decay rate"),
+    "outside": Quantity("1", "share of the weight whose decay rate lies outside the axis"),
+    "response_real": Quantity("1", "real part of the frequency response of the kernel"),
+    "response_imag": Quantity("1", "imaginary part of the frequency response of the kernel"),
+    "gain": Quantity("1", "magnitude of the frequency response", "gain"),
+    "decay_distance": Quantity("decades", "Wasserstein-1 distance of the decay rates on their log10 axis"),
+    "frequency_distance": Quantity("cycles/step", "Wasserstein-1 distance of the frequencies"),
+    "captured": Quantity("1", "share of the kernels' energy in the span of the prior's first basis kernels"),
+    "principal_angle": Quantity("radians", "principal angle between the kernels and what the prior makes of them"),
+    "best_timescale": Quantity("1", "multiplier of the prior's dt that fits best", "best timescale"),
+    "attention": Quantity("1", "weight that a query gives to a key"),
+    "mass": Quantity("1", "mean share of attention on keys within the bin of distances"),
+    "offset_mass": Quantity("1", "mean share of attention on keys so many rows and columns away"),
+    "mean_distance": Quantity("steps", "mean distance between query and key, weighted with attention"),
+    "mean_row_distance": Quantity("rows", "mean distance in rows, weighted with attention"),
+    "mean_column_distance": Quantity("columns", "mean distance in columns, weighted with attention"),
+    "entropy": Quantity("nats", "mean entropy of a query's attention"),
+    "uniform_entropy": Quantity("nats", "mean log of the number of keys that a query sees"),
+    "uniform_distance": Quantity("steps", "mean distance if all visible keys were attended alike"),
+    "locality": Quantity("1", "mean share of attention within the given distance"),
+    "recency": Quantity("1", "mean share of attention on the given number of steps before the query"),
+    "padding": Quantity("1", "mean share of attention on padding"),
+    "total_weight": Quantity("1", "mean sum of a query's weights before they are made shares"),
+    "queries": Quantity("1", "number of queries that the means are taken over"),
+    "cka": Quantity("1", "linear centred kernel alignment"),
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ssm_priors import presets
+from ssm_priors.cli.data import make_ready
 from ssm_priors.cli.live import watch
 from ssm_priors.cli.output import Output
 from ssm_priors.cli.report import present
@@ -52,6 +53,7 @@ def ablate(
     """
     study = Study.from_dict(asdict(_one_sided_if_needed(request, output)))
     where = pick_device(device)
+    make_ready({study.config(cell, seed=0).task: None for cell in study.cells()}, output)
     for cell in study.cells():
         preflight(study.config(cell, seed=0))
     out = out or Path("ssmp-runs") / f"ablate-{study.fingerprint}"

@@ -29,7 +29,17 @@ app = typer.Typer(
 )
 
 
-def command(name: str, resumes: bool = False) -> Callable:
+data_commands = typer.Typer(
+    help="Prepare and verify the data of tasks: list, prepare, verify.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data_commands, name="data")
+
+
+def command(name: str, resumes: bool = False, group: typer.Typer = app) -> Callable:
     """Register a command; what a user can cause becomes one line and an exit code, all else stays a traceback."""
 
     def register(function: Callable) -> Callable:
@@ -51,7 +61,7 @@ def command(name: str, resumes: bool = False) -> Callable:
                 raise typer.Exit(SsmPriorsError.exit_code) from None
             raise typer.Exit(code or 0)
 
-        return app.command(name)(guarded)
+        return group.command(name)(guarded)
 
     return register
 
@@ -76,7 +86,10 @@ def ablate(
         bool, typer.Option("--baseline/--no-baseline", help="Run the baselines besides what is named.")
     ] = True,
     causal: options.Causal = None,
+    examples: options.Examples = None,
+    max_length: options.MaxLength = None,
     set_: options.Set = None,
+    data_dir: options.DataDir = None,
     out: Annotated[Path | None, typer.Option(help="Study folder.", show_default="ssmp-runs/ablate-FINGERPRINT")] = None,
     device: options.Device = "auto",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as cores")] = None,
@@ -93,16 +106,19 @@ def ablate(
     """
     from ssm_priors.cli.ablate import Request, ablate
 
+    options.use_data_dir(data_dir)
+    tasks = options.split_tasks(task) or ("mnist",)
+    changes = options.parse_changes(set_, causal)
     request = Request(
         inits=options.split_names(init),
         pretrains=options.split_names(pretrain),
         models=options.split_names(model) or ("s4d",),
-        tasks=options.split_names(task) or ("mnist",),
+        tasks=tasks,
         fractions=options.split_numbers(fraction, "--fraction"),
         seeds=seeds,
         preset=preset,
         baseline=baseline,
-        changes=options.parse_changes(set_, causal),
+        changes=options.sized(changes, tasks, examples=examples, max_length=max_length),
     )
     return ablate(
         request,
@@ -134,7 +150,10 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Decides subset, data order, masks, init, dropout.")] = 0,
     preset: options.Preset = "quick",
     causal: options.Causal = None,
+    examples: options.Examples = None,
+    max_length: options.MaxLength = None,
     set_: options.Set = None,
+    data_dir: options.DataDir = None,
     out: Annotated[Path | None, typer.Option(help="Run folder.", show_default="ssmp-runs/train-FINGERPRINT")] = None,
     device: options.Device = "auto",
     threads: options.Threads = 1,
@@ -150,8 +169,11 @@ def train(
     """
     from ssm_priors.cli.train import compose, train
 
-    choosing = ("model", "init", "pretrain", "task", "fraction", "seed", "preset", "causal", "set_")
-    options.refuse_both(config, [name for name in choosing if options.was_given(context, name)])
+    options.use_data_dir(data_dir)
+    choosing = ("model", "init", "pretrain", "task", "fraction", "seed", "preset", "causal", "examples", "max_length")
+    options.refuse_both(config, [name for name in (*choosing, "set_") if options.was_given(context, name)])
+    task = options.full_name(task)
+    changes = options.sized(options.parse_changes(set_, causal), [task], examples=examples, max_length=max_length)
     run_config = compose(
         config,
         model=model,
@@ -159,9 +181,7 @@ def train(
         pretrain=pretrain,
         task=task,
         preset=preset,
-        changes=options.parse_changes(set_, causal)
-        | {"seed": seed}
-        | ({} if fraction is None else {"fraction": fraction}),
+        changes=changes | {"seed": seed} | ({} if fraction is None else {"fraction": fraction}),
     )
     output = Output(as_json=json, quiet=quiet)
     return train(
@@ -178,6 +198,7 @@ def train(
 @command("evaluate")
 def evaluate(
     checkpoint: options.CheckpointFile,
+    data_dir: options.DataDir = None,
     device: options.Device = "auto",
     json: options.Json = False,
 ) -> int:
@@ -187,44 +208,104 @@ def evaluate(
     """
     from ssm_priors.cli.evaluate import evaluate
 
+    options.use_data_dir(data_dir)
     return evaluate(checkpoint, device=device, output=Output(as_json=json))
 
 
 @command("inspect-kernels")
 def inspect_kernels(
-    checkpoint: options.CheckpointFile,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the data and the page.", show_default="beside the checkpoint")
+    checkpoint: options.AnyCheckpoint,
+    against: options.Against = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="A second checkpoint to show beside it.", show_default=False)
     ] = None,
-    format: Annotated[str, typer.Option(help="nc (NetCDF) or zarr.")] = "nc",
-    length: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_048_576, help="Lags of each kernel.", show_default="the task's length"),
-    ] = None,
+    length: options.Lags = None,
+    layers: options.Layers = None,
+    out: options.InspectOut = None,
+    format: options.Format = "nc",
     json: options.Json = False,
 ) -> int:
     """Show a checkpoint's learned kernels and spectra.
 
-    Beside those of its own init: the prior it began with. Writes them as labelled data and as a page of charts.
+    Beside those of its own init: the prior it began with. Writes them as labelled data and as a page of charts. Opens
+    files of other public code too; see: ssmp list formats.
     """
-    from ssm_priors.cli.inspect_kernels import inspect_kernels
+    from ssm_priors.cli.inspect_kernels import Look, inspect_kernels
 
-    return inspect_kernels(checkpoint, out=out, format=format, length=length, output=Output(as_json=json))
+    look = Look(length, options.split_names(layers), options.split_names(against), compare)
+    return inspect_kernels(checkpoint, look, out=out, format=format, output=Output(as_json=json))
+
+
+@command("compare-priors")
+def compare_priors(
+    checkpoints: Annotated[list[Path], typer.Argument(help=options.ANY_CHECKPOINT, show_default=False)],
+    against: options.Against = None,
+    length: options.Lags = None,
+    layers: options.Layers = None,
+    out: options.InspectOut = None,
+    format: options.Format = "nc",
+    json: options.Json = False,
+) -> int:
+    """Say how far checkpoints are from what theory prescribes.
+
+    Layer by layer, with the same numbers for the model's own init (how far training moved it) and for a random one.
+    Priors: hippo-legs, s4d-lin and s4d-inv, unless others are named.
+    """
+    from ssm_priors.cli.compare_priors import compare_priors
+
+    return compare_priors(
+        checkpoints,
+        against=options.split_names(against),
+        length=length,
+        layers=options.split_names(layers),
+        out=out,
+        format=format,
+        output=Output(as_json=json),
+    )
+
+
+@command("inspect-attention")
+def inspect_attention(
+    checkpoint: options.CheckpointFile,
+    examples: Annotated[int, typer.Option(min=1, help="Validation examples to look at.")] = 32,
+    near: Annotated[int, typer.Option(min=1, help="Steps that count as near.")] = 16,
+    layers: options.Layers = None,
+    out: options.InspectOut = None,
+    format: options.Format = "nc",
+    json: options.Json = False,
+) -> int:
+    """Show where a checkpoint's attention looks.
+
+    On validation inputs: before training, after pretraining where the run folder has it, and at the end. Writes the
+    numbers as labelled data, and a page of charts with the maps of one example.
+    """
+    from ssm_priors.cli.inspect_attention import inspect_attention
+
+    return inspect_attention(
+        checkpoint,
+        examples=examples,
+        near=near,
+        layers=options.split_names(layers),
+        out=out,
+        format=format,
+        output=Output(as_json=json),
+    )
 
 
 @command("report")
 def report(
-    folder: Annotated[Path, typer.Argument(help="A study folder.", show_default=False)],
+    paths: Annotated[list[Path], typer.Argument(help="Study folders, or checkpoints.", show_default=False)],
     json: options.Json = False,
 ) -> int:
-    """Write a study's report again.
+    """Write a study's report again, or a checkpoint's page.
 
-    Collects the runs that are there, prints the table and the effects, and writes results.zarr, results.csv and
-    report.html into the study folder.
+    Of a study: collects the runs that are there, prints the table and the effects, and writes into its folder:
+    results.zarr, results.csv, report.html, report.md, tables/ (CSV and LaTeX) and figures/ (SVG, PNG and PDF); --json
+    lists them all. Of a checkpoint: as inspect-kernels against priors, or inspect-attention.
     """
     from ssm_priors.cli.report import report
 
-    return report(folder, output=Output(as_json=json))
+    return report(paths, output=Output(as_json=json))
 
 
 @command("bench")
@@ -247,16 +328,70 @@ def bench(
 
 @command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="models, inits, objectives, tasks or presets.", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(help="models, inits, objectives, tasks, presets or formats.", show_default=False)
+    ],
     json: options.Json = False,
 ) -> int:
     """Show what can be named: models, inits, ...
 
-    models, inits, objectives, tasks or presets, each with what it is and where it comes from.
+    models, inits, objectives, tasks, presets or formats, each with what it is and where it comes from.
     """
     from ssm_priors.cli.listing import show
 
     return show(kind, Output(as_json=json))
+
+
+@command("list", group=data_commands)
+def data_list(
+    data_dir: options.DataDir = None,
+    json: options.Json = False,
+) -> int:
+    """Show every task, where its data come from, and whether they are here."""
+    from ssm_priors.cli.data import list_data
+
+    options.use_data_dir(data_dir)
+    return list_data(Output(as_json=json))
+
+
+@command("prepare", group=data_commands)
+def data_prepare(
+    task: Annotated[str, typer.Argument(help="Task. See: ssmp data list", show_default=False)],
+    source: Annotated[
+        Path | None, typer.Option(help="The archive or folder you brought.", show_default="none: data are generated")
+    ] = None,
+    set_: options.TaskOptions = None,
+    data_dir: options.DataDir = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Convert or generate a task's data, once; never downloads.
+
+    Checks every example, writes arrays with their hashes into the data folder, and says how many examples and labels
+    there are.
+    """
+    from ssm_priors.cli.data import prepare
+
+    options.use_data_dir(data_dir)
+    return prepare(task, source, options.parse_options(set_), Output(as_json=json, quiet=quiet))
+
+
+@command("verify", group=data_commands)
+def data_verify(
+    task: Annotated[str, typer.Argument(help="Task. See: ssmp data list", show_default=False)],
+    set_: options.TaskOptions = None,
+    data_dir: options.DataDir = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Read a task's prepared data again and check them.
+
+    Hashes, ranges, lengths, values that are not finite, examples that stand in two splits. Exit code 1 if any is wrong.
+    """
+    from ssm_priors.cli.data import verify
+
+    options.use_data_dir(data_dir)
+    return verify(task, options.parse_options(set_), Output(as_json=json, quiet=quiet))
 
 
 def _version(wanted: bool) -> None:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from ssm_priors import presets
+from ssm_priors.cli.data import describe, describe_families
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
-from ssm_priors.errors import BadData, UnknownName
-from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
+from ssm_priors.errors import UnknownName
+from ssm_priors.registry import FORMATS, INITS, MIXERS, OBJECTIVES, TASKS, source, summary
 
 
 def show(kind: str, output: Output) -> int:
     """Print one registry as a table; raises UnknownName."""
-    kinds = {"models": _models, "inits": _inits, "objectives": _objectives, "tasks": _tasks, "presets": _presets}
+    kinds = {
+        "models": _models,
+        "inits": _inits,
+        "objectives": _objectives,
+        "tasks": _tasks,
+        "presets": _presets,
+        "formats": _formats,
+    }
     if kind not in kinds:
         raise UnknownName("kind of thing to list", kind, kinds)
     rows = kinds[kind]()
@@ -31,7 +39,7 @@ def _models() -> list[dict[str, Any]]:
     rows = []
     for name in MIXERS:
         config = RunConfig.from_dict(presets.compose("quick", model=name, task="mnist"))
-        spec = TASKS["mnist"].load(config.task.options).spec
+        spec = TASKS["mnist"].spec(config.task.options)
         model = build(config.model, spec, config.seed, outputs=spec.classes, pooled=True)
         skills = {"kernel": HasKernel, "spectrum": HasSpectrum, "step": HasStep}
         can = {skill: "yes" if isinstance(model.mixers[0], protocol) else "-" for skill, protocol in skills.items()}
@@ -50,6 +58,7 @@ def _objectives() -> list[dict[str, Any]]:
         {
             "name": name,
             "models": "one-sided only" if OBJECTIVES[name].requires_causal else "any",
+            "inputs": ", ".join(OBJECTIVES[name].kinds),
             "what": summary(OBJECTIVES[name]),
             "source": source(OBJECTIVES[name]),
         }
@@ -58,17 +67,15 @@ def _objectives() -> list[dict[str, Any]]:
 
 
 def _tasks() -> list[dict[str, Any]]:
-    rows = []
-    for name in TASKS:
-        row = {"name": name, "length": "", "kind": "", "classes": "", "metric": "", "ready": "yes"}
-        try:
-            spec = TASKS[name].load(TASKS[name].Config()).spec
-            row |= {"length": spec.length, "kind": spec.kind, "classes": spec.classes, "metric": spec.metric}
-        except BadData as error:
-            row |= {"ready": f"no: {error}"}
-        rows.append(row | {"what": summary(TASKS[name])})
-    return rows
+    """Every task as its default options make it, without reading its data; then the families of tasks."""
+    rows = [describe(name, TASKS[name].Config()) | {"what": summary(TASKS[name])} for name in TASKS]
+    return rows + [row | {"what": summary(TASKS.families[row["name"]])} for row in describe_families()]
 
 
 def _presets() -> list[dict[str, Any]]:
     return [{"name": name, "what": presets.load(name)["description"]} for name in presets.names()]
+
+
+def _formats() -> list[dict[str, Any]]:
+    """Families of foreign checkpoints that can be opened."""
+    return [{"name": name, "what": summary(FORMATS[name]), "source": source(FORMATS[name])} for name in FORMATS]

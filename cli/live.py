@@ -83,7 +83,7 @@ class Board:
     def table(self) -> Table:
         """The moving picture."""
         table = Table(box=None, pad_edge=False, title=Text(self._eta()), title_justify="left")
-        for name in ("run", "phase", "epoch", "loss", "accuracy", "examples/s"):
+        for name in ("run", "phase", "epoch", "loss", "validation", "examples/s"):
             table.add_column(name, justify="left" if name in ("run", "phase") else "right", overflow="fold")
         order = sorted(self.runs, key=lambda run: SHOWN_FIRST.index(self.standings[run.config.fingerprint].state))
         for run in order[:MOST_ROWS]:
@@ -105,9 +105,9 @@ class Board:
         if report.step % steps_per_epoch:
             return ""
         phase, epoch, loss, metric, rate = _cells(standing)
-        accuracy = f", accuracy {metric}" if report.metric is not None else ""
+        value = f", {report.measure.title} {metric}" if report.metric is not None else ""
         speed = f", {rate} examples/s" if rate else ""
-        return f"{_name(run)}: {phase} epoch {epoch}, loss {loss}{accuracy}{speed}; {self._eta()}"
+        return f"{_name(run)}: {phase} epoch {epoch}, loss {loss}{value}{speed}; {self._eta()}"
 
     def _eta(self) -> str:
         standings = [self.standings[run.config.fingerprint] for run in self.runs]
@@ -121,11 +121,11 @@ class Board:
 
 
 def _cells(standing: Standing) -> tuple[str, str, str, str, str]:
-    """phase, epoch, loss, accuracy, examples/s."""
+    """phase, epoch, loss, validation metric, examples/s."""
     report = standing.report
-    metric = "" if standing.metric is None else f"{standing.metric:.1%}"
     if report is None:
-        return standing.state, "", "", metric, ""
+        return standing.state, "", "", "", ""
+    metric = report.measure.full(standing.metric)
     elapsed = time.monotonic() - standing.since
     seen = report.examples - standing.first
     rate = f"{seen / elapsed:.0f}" if seen and elapsed > 0 else ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
+from collections.abc import Iterable
+from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ssm_priors.errors import BadConfig
+from ssm_priors.registry import TASKS
 
 Task = Annotated[str, typer.Option(help="Task to train on. See: ssmp list tasks")]
 Preset = Annotated[str, typer.Option(help="Named settings of model and training: quick or small.")]
@@ -24,6 +29,10 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, such as finetune.epochs=20. Repeat for more."),
 ]
+TaskOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="OPTION=VALUE", help="One of the task's options. Repeat for more."),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: CUDA where it works.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each run; another number rounds differently.")]
 MallocTuning = Annotated[
@@ -32,12 +41,55 @@ MallocTuning = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, and nothing else.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Folder of prepared data.", show_default="SSMP_DATA_DIR, or the user's cache folder"
+    ),
+]
+Examples = Annotated[
+    int | None,
+    typer.Option(
+        "--examples", min=1, help="The task's option of that name: a smaller task.", show_default="the task's"
+    ),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        "--max-length", min=1, help="The task's option of that name: shorter sequences.", show_default="the task's"
+    ),
+]
 CheckpointFile = Annotated[Path, typer.Argument(help="A ckpt.pt.", show_default=False)]
+ANY_CHECKPOINT = "A ckpt.pt, or a file of other public code (.ckpt, .pth, .safetensors)."
+AnyCheckpoint = Annotated[Path, typer.Argument(help=ANY_CHECKPOINT, show_default=False)]
+Against = Annotated[
+    list[str] | None,
+    typer.Option(help="Prior to hold it against: an init, hippo-legs, hippo-legt, ... Repeat for more."),
+]
+Lags = Annotated[
+    int | None,
+    typer.Option(min=1, max=1_048_576, help="Lags of each kernel.", show_default="the length it was made for"),
+]
+Layers = Annotated[list[str] | None, typer.Option(help="Layers to show, from 0. Repeat for more.", show_default="all")]
+InspectOut = Annotated[
+    Path | None, typer.Option(help="Folder for the data and the page.", show_default="beside the checkpoint")
+]
+Format = Annotated[str, typer.Option(help="nc (NetCDF) or zarr.")]
 
 
 def split_names(values: list[str] | None) -> tuple[str, ...]:
     """`--model s4d --model transformer` and `--model s4d,transformer` mean the same."""
     return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
+
+
+def full_name(task: str) -> str:
+    """A task's name as it is recorded: `files:data.csv` becomes `files:/full/path/data.csv`."""
+    return TASKS.spelled(task)
+
+
+def split_tasks(values: list[str] | None) -> tuple[str, ...]:
+    """As `split_names`, with full names."""
+    return tuple(full_name(task) for task in split_names(values))
 
 
 def split_numbers(values: list[str] | None, option: str) -> tuple[float, ...]:
@@ -69,6 +121,36 @@ def parse_changes(assignments: list[str] | None, causal: bool | None) -> dict[st
     return changes
 
 
+def parse_options(assignments: list[str] | None) -> dict[str, Any]:
+    """`OPTION=VALUE` pairs of one part; raises BadConfig."""
+    return parse_changes(assignments, None)
+
+
+def sized(changes: dict[str, Any], tasks: Iterable[str], **sizes: int | None) -> dict[str, Any]:
+    """Lay a task's sizes over the changes: `examples=2000` is `task.examples=2000`.
+
+    Raises:
+        UnknownName: a task that does not exist.
+        BadConfig: a task without an option of that name, or with one that `--set` sets too.
+    """
+    given = {name: value for name, value in sizes.items() if value is not None}
+    table = changes.get("task", {})
+    for (name, value), task in product(given.items(), tasks):
+        known = [field.name for field in fields(TASKS[task].Config)]
+        flag = f"--{name.replace('_', '-')} {value}"
+        if name not in known:
+            raise BadConfig(f"{flag}: task '{task}' has no option {name}; its options: {', '.join(known) or 'none'}")
+        if not isinstance(table, dict) or name in table:
+            raise BadConfig(f"{flag}: --set task.{name} says it too; leave one of them out")
+    return changes | {"task": table | given} if given else changes
+
+
+def use_data_dir(folder: Path | None) -> None:
+    """Let this process and its workers find prepared data in `folder`; the store reads the environment."""
+    if folder is not None:
+        os.environ["SSMP_DATA_DIR"] = str(folder.absolute())
+
+
 def was_given(context: typer.Context, name: str) -> bool:
     """Whether a parameter stands on the command line, rather than having its default."""
     origin = context.get_parameter_source(name)
@@ -78,7 +160,7 @@ def was_given(context: typer.Context, name: str) -> bool:
 def refuse_both(config: Path | None, given: list[str]) -> None:
     """A file says everything about a run: options that choose would be ignored beside it, so they are refused."""
     if config and given:
-        flags = ", ".join(f"--{name.rstrip('_')}" for name in given)
+        flags = ", ".join(f"--{name.rstrip('_').replace('_', '-')}" for name in given)
         raise BadConfig(
             f"{config} decides the whole run, so {flags} cannot stand beside it; edit the file or leave it out"
         )

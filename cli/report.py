@@ -6,35 +6,69 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ssm_priors.checkpoints.checkpoint import Checkpoint
+from ssm_priors.checkpoints.load import load
+from ssm_priors.cli.compare_priors import PRIORS
+from ssm_priors.cli.inspect_attention import inspect_attention
+from ssm_priors.cli.inspect_kernels import Look, inspect_kernels
 from ssm_priors.cli.output import Output
-from ssm_priors.errors import BadData
+from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import held
+from ssm_priors.models.protocols import HasAttention
 from ssm_priors.studies import results
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.report import report as html
-from ssm_priors.studies.statistics import CellScore, Effect, effects, percent, scores
+from ssm_priors.studies.report.learned import sections
+from ssm_priors.studies.statistics import CellScore, Effect, effects, scores
 
 
-def report(folder: Path, output: Output) -> int:
-    """Collect and print a study; raises BadData if the folder holds none."""
+def report(paths: list[Path], output: Output) -> int:
+    """Report on studies and on single checkpoints.
+
+    Raises:
+        BadConfig: one JSON document was asked for about several things.
+        BadData: a folder that holds no study.
+        BadCheckpoint: a file that is no checkpoint.
+    """
+    if output.as_json and len(paths) > 1:
+        raise BadConfig("--json gives one document; report on one study or checkpoint at a time")
+    for path in paths:
+        if path.is_file():
+            _on_checkpoint(path, output)
+        else:
+            _on_study(path, output)
+    return 0
+
+
+def _on_study(folder: Path, output: Output) -> None:
     path = folder / "study.toml"
     if not path.is_file():
-        raise BadData(f"{folder} holds no study.toml; a folder written by ssmp ablate was expected")
+        raise BadData(f"{folder} holds no study.toml; a folder written by ssmp ablate, or a checkpoint, was expected")
     present(Study.read(path), folder, output)
-    return 0
+
+
+def _on_checkpoint(path: Path, output: Output) -> None:
+    """The page of its attention if it has any, else that of its kernels and spectra, held against priors."""
+    source = load(path)
+    if isinstance(source, Checkpoint) and all(isinstance(mixer, HasAttention) for mixer in source.model().mixers):
+        inspect_attention(path, examples=32, near=16, layers=(), out=None, format="nc", output=output)
+    else:
+        inspect_kernels(path, Look(against=PRIORS), out=None, format="nc", output=output)
 
 
 def present(study: Study, out: Path, output: Output) -> None:
     """Collect a study's runs, write results and report, print the table, the effects, and where the files are."""
     with held(out):
         dataset = results.collect(study, out)
-        files = {"results": results.write(dataset, out), **html.write(study, dataset, out)}
+        written = html.write(study, dataset, out, sections(dataset, out))
+        files = {"results": results.write(dataset, out), **written}
     cells, gaps = scores(dataset), effects(dataset)
     output.json(
         {
             "cells": [_cell_document(score) for score in cells],
-            "effects": [asdict(effect) | {"verdict": effect.verdict} for effect in gaps],
+            "effects": [_effect_document(effect) for effect in gaps],
             "files": {what: str(path) for what, path in files.items()},
+            "report_files": [str(path) for path in html.written(out)],
         }
     )
     _print_cells(cells, study, output)
@@ -48,8 +82,14 @@ def _print_cells(cells: list[CellScore], study: Study, output: Output) -> None:
     columns = ["model", "init", "pretrain"]
     columns += ["task"] if len(study.tasks) > 1 else []
     columns += ["fraction"] if len(study.fractions) > 1 else []
+    metrics = {score.metric.label: score.metric for score in cells}
+    several = len(metrics) > 1
+    columns += ["metric"] if several else []
     rows = [[_coordinate(score, column) for column in columns] + _numbers(score) for score in cells]
-    output.table([*columns, "accuracy %", "95% interval", "seeds"], rows, title="Test accuracy")
+    [first, *_] = metrics.values()
+    value = "value" if several else first.label.replace(",", "")
+    title = "Test results" if several else f"Test {first.title}"
+    output.table([*columns, value, "95% interval", "seeds"], rows, title=title)
     for score in cells:
         for remark in score.remarks:
             output.text(f"{score.cell.label}: {remark}")
@@ -68,16 +108,24 @@ def _print_effects(gaps: list[Effect], output: Output) -> None:
 def _numbers(score: CellScore) -> list[str]:
     if score.interval is None:
         return ["no result", "", "0"]
-    estimate, low, high = map(percent, score.interval)
+    estimate, low, high = map(score.metric.text, score.interval)
     return [estimate, f"[{low}, {high}]", str(score.seeds)]
 
 
 def _coordinate(score: CellScore, column: str) -> str:
+    if column == "metric":
+        return score.metric.label
     value = getattr(score.cell, column)
     return "-" if value == NONE and column == "init" else f"{value:g}" if column == "fraction" else str(value)
 
 
 def _cell_document(score: CellScore) -> dict[str, Any]:
     estimate, low, high = score.interval or (None, None, None)
-    numbers = {"accuracy": estimate, "low": low, "high": high}
-    return {**asdict(score.cell), **numbers, "seeds": score.seeds, "remarks": score.remarks}
+    numbers = {score.metric.name: estimate, "low": low, "high": high}
+    metric = {"metric": score.metric.name, "unit": score.metric.unit}
+    return {**asdict(score.cell), **numbers, **metric, "seeds": score.seeds, "remarks": score.remarks}
+
+
+def _effect_document(effect: Effect) -> dict[str, Any]:
+    numbers = {name: value for name, value in asdict(effect).items() if name != "metric"}
+    return numbers | {"metric": effect.metric.name, "unit": effect.metric.gap_unit, "verdict": effect.verdict}

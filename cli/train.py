@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ssm_priors import presets
+from ssm_priors.cli.data import make_ready
 from ssm_priors.cli.evaluate import describe
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
@@ -44,7 +45,8 @@ def train(
     malloc_tuning: bool,
     output: Output,
 ) -> int:
-    """Train and test; prints the accuracy with its interval and where the files are."""
+    """Train and test; prints the metric with its interval and where the files are."""
+    make_ready([config.task], output)
     preflight(config)
     folder = out or Path("ssmp-runs") / f"train-{config.fingerprint}"
     done = (folder / CHECKPOINT).exists()
@@ -89,11 +91,11 @@ class Watch:
         ends_epoch = report.step * report.epochs % report.steps == 0
         if not (self.live or ends_epoch):
             return
-        accuracy = "" if report.metric is None else f", accuracy {report.metric:.1%}"
+        metric = "" if report.metric is None else f", {report.measure.title} {report.measure.full(report.metric)}"
         elapsed = time.monotonic() - self.started
         line = (
             f"{report.phase} epoch {report.epoch + 1}/{report.epochs}, step {report.step}/{report.steps}, "
-            f"loss {report.loss:.3f}{accuracy}, {elapsed:.0f} s"
+            f"loss {report.loss:.3f}{metric}, {elapsed:.0f} s"
         )
         if self.live:
             self.live.update(Text(line))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ssm_priors.checkpoints.checkpoint import Checkpoint
+    from ssm_priors.checkpoints.foreign import ForeignCheckpoint
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
@@ -25,15 +26,15 @@ if not (_here / "cli").is_dir():  # in a wheel the rooms lie inside this folder,
     __path__.append(str(_here.parent))
 
 
-def load(path: str | Path) -> Checkpoint:
-    """Open a checkpoint written by this package.
+def load(path: str | Path) -> Checkpoint | ForeignCheckpoint:
+    """Open a checkpoint of this package, or one of the public code in `ssm_priors.registry.FORMATS`.
 
     Args:
-        path: a `ckpt.pt` file.
+        path: a `ckpt.pt`; or a torch file (.pt, .pth, .ckpt) or .safetensors of other code. No code in it is run.
 
     Raises:
-        BadCheckpoint: the file is missing, truncated, of another tool, or holds anything but plain tensors.
+        BadCheckpoint: the file is missing, damaged, or of no known family; then its parameters are listed.
     """
-    from ssm_priors.checkpoints.checkpoint import Checkpoint
+    from ssm_priors.checkpoints.load import load
 
-    return Checkpoint.read(path)
+    return load(path)

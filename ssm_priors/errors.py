@@ -38,6 +38,10 @@ class BadData(SsmPriorsError):
     """Data that are missing, damaged, or do not fit what is asked of them."""
 
 
+class NotReady(BadData):
+    """Data that a user must bring or install first; the text says what, from where, and the command to run then."""
+
+
 class NotThere(SsmPriorsError):
     """A model without the thing that was to be looked at."""
 

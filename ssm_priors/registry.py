@@ -5,6 +5,8 @@
 
 Packages are named by string and imported on first look-up, so a registry adds no import edge and costs nothing at
 start-up. Other distributions add parts through the entry-point group named in `Registry.group`.
+
+A part may be a `Family` of parts that differ in one argument: it is registered as "ucr", and looked up as "ucr:ACSF1".
 """
 
 from __future__ import annotations
@@ -13,11 +15,42 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from ssm_priors.errors import SsmPriorsError, UnknownName
+from ssm_priors.errors import BadConfig, SsmPriorsError, UnknownName
 
 P = TypeVar("P")
+SEPARATOR = ":"
+"""Between a family's name and the argument of one of its members."""
+
+
+@runtime_checkable
+class Family(Protocol):
+    """What is registered where one name stands for many parts."""
+
+    argument: str
+    """What people read in the argument's place: "NAME" in `ucr:NAME`."""
+
+    def member(self, argument: str) -> Any:
+        """The part for an argument, the same object for the same one.
+
+        A name is good whether or not its data are here, so that what was made with it can be read anywhere; raises
+        BadConfig for an argument that can never be one.
+        """
+        ...
+
+    def spelled(self, argument: str) -> str:
+        """An argument that a person gave, as it is recorded: a relative path becomes a full one."""
+        ...
+
+    def ready(self) -> str:
+        """'yes: ' and what there is to name here, or 'no: ' and what to do."""
+        ...
+
+
+def family_of(name: str) -> str:
+    """'ucr' for 'ucr:ACSF1'; any other name is its own family."""
+    return name.partition(SEPARATOR)[0]
 
 
 class Registry:
@@ -48,21 +81,46 @@ class Registry:
 
     def __getitem__(self, name: str) -> Any:
         self._scan()
-        if name not in self._parts:
-            raise UnknownName(self.kind, name, self._parts)
-        return self._parts[name]
+        family, separator, argument = name.partition(SEPARATOR)
+        part = self._parts.get(family)
+        if isinstance(part, Family):
+            if not argument:
+                raise BadConfig(
+                    f"{self.kind} '{name}' is one of many: {_shown(family, part)} was expected ({part.ready()})"
+                )
+            return part.member(argument)
+        if part is None or separator:
+            families = (f"{family_of(shown)}{SEPARATOR}{argument}" if argument else shown for shown in self.families)
+            raise UnknownName(self.kind, name, [*self, *families])
+        return part
 
     def __contains__(self, name: object) -> bool:
+        """Whether a part has this name; for a member of a family, whether the family has."""
         self._scan()
-        return name in self._parts
+        family, separator, argument = str(name).partition(SEPARATOR)
+        is_one = not separator and not isinstance(self._parts.get(family), Family)
+        return family in self._parts and (is_one or (bool(argument) and isinstance(self._parts[family], Family)))
 
     def __iter__(self) -> Iterator[str]:
+        """The names that stand for one part each."""
         self._scan()
-        return iter(sorted(self._parts))
+        return iter(sorted(name for name, part in self._parts.items() if not isinstance(part, Family)))
 
     def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    @property
+    def families(self) -> dict[str, Any]:
+        """'ucr:NAME' -> the family of all that are called so."""
         self._scan()
-        return len(self._parts)
+        return {_shown(name, part): part for name, part in sorted(self._parts.items()) if isinstance(part, Family)}
+
+    def spelled(self, name: str) -> str:
+        """A name that a person gave, as it is recorded; any name that needs no change is its own."""
+        self._scan()
+        family, _, argument = name.partition(SEPARATOR)
+        part = self._parts.get(family)
+        return f"{family}{SEPARATOR}{part.spelled(argument)}" if argument and isinstance(part, Family) else name
 
     def _scan(self) -> None:
         if self._scanned:
@@ -75,6 +133,11 @@ class Registry:
         self._scanned = True
 
 
+def _shown(name: str, family: Family) -> str:
+    return f"{name}{SEPARATOR}{family.argument}"
+
+
+FORMATS = Registry("format", "ssm_priors.checkpoints.formats")
 INITS = Registry("init", "ssm_priors.priors")
 MIXERS = Registry("model", "ssm_priors.models.mixers")
 OBJECTIVES = Registry("objective", "ssm_priors.objectives")

@@ -117,7 +117,7 @@ class Study:
         return [
             Cell(model, init, pretrain, task, fraction, self.preset)
             for task in _unique(self.tasks)
-            for fraction in _unique(self.fractions or (presets.fraction(self.settings),))
+            for fraction in _unique(self.fractions or (presets.fraction(self.settings, task),))
             for model in _unique(self.models)
             for init in self._inits(model)
             for pretrain in self._pretrains()

@@ -19,17 +19,19 @@ import pandas as pd
 import xarray as xr
 
 from ssm_priors import atomic
+from ssm_priors.batch import TaskSpec
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadCheckpoint, BadData
+from ssm_priors.metrics import Metric, metric_for, metric_of
+from ssm_priors.registry import TASKS
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.runner import FAILURE
-from ssm_priors.training.journal import COLUMNS
+from ssm_priors.training.journal import columns
 from ssm_priors.training.run import CHECKPOINT, read_finished
 
 AXES = tuple(axis.name for axis in fields(Cell))
 FILE = "results.zarr"
-NO_EXAMPLE = -1
-"""In `correct`, where a run or an example does not exist."""
+TEXTS = ("reason", "fingerprint", "answer", "unit")
 
 
 class Status(IntEnum):
@@ -46,15 +48,35 @@ class Status(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
+PHASES = {"pretrain": "pretraining", "finetune": "finetuning"}
+COSTS = {
+    "flops": ("1", "floating-point operations of {}, forward and backward; see ssm_priors.training.compute"),
+    "steps": ("1", "steps of {}"),
+    "examples": ("1", "examples seen {}, repeats counted"),
+    "tokens": ("1", "valid positions seen {}, repeats counted"),
+    "seconds": ("s", "time spent {}"),
+}
+"""What a phase costs: unit, meaning."""
 NUMBERS = {
-    "test_accuracy": ("1", "share of test examples that are right, at the best validation step"),
-    "validation_accuracy": ("1", "best share of validation examples that are right"),
+    "test_metric": ("", "the task's metric over the test examples, at the best validation step"),
+    "validation_metric": ("", "best value of the task's metric over the validation examples"),
     "best_step": ("step", "step of finetuning whose weights were tested"),
     "parameters": ("1", "numbers the tested model holds"),
-    "pretrain_seconds": ("s", "time spent pretraining"),
-    "finetune_seconds": ("s", "time spent finetuning"),
+    **{
+        f"{phase}_{cost}": (unit, meaning.format(words))
+        for phase, words in PHASES.items()
+        for cost, (unit, meaning) in COSTS.items()
+    },
+    "process_peak_memory": ("B", "most memory its process had held, earlier runs in the same process included"),
+    "device_peak_memory": ("B", "most memory tensors had held on its CUDA device, as process_peak_memory"),
 }
-"""Variables of a run: unit, meaning. NaN where a run has none."""
+"""Variables of a run: unit (empty: the task's own), meaning. NaN where a run has none or did not record it."""
+WHOLE = (
+    "best_step",
+    "parameters",
+    *(f"{phase}_{cost}" for phase in PHASES for cost in ("steps", "examples", "tokens")),
+)
+"""Those that count something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +88,11 @@ class RunResult:
     """Why it failed."""
     numbers: dict[str, float] = field(default_factory=dict)
     """Values of `NUMBERS`."""
-    correct: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int8))
-    """(example,), 0 or 1."""
+    score: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """(example,), what its metric is the mean of: 1 or 0 for a class."""
     target: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """(example,), the right class."""
+    """A row an example, what was asked."""
+    spec: TaskSpec | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
 
@@ -82,8 +105,8 @@ def collect(study: Study, out: Path) -> xr.Dataset:
 
     Returns:
         Dims model, init, pretrain, task, fraction, budget, seed: the variables of `NUMBERS`, `status` (flags of
-        `Status`), `reason`, `fingerprint`; with example besides: `correct` (1, 0, -1 = no such run or example); with
-        task alone: `chance`, the share of its most frequent test class.
+        `Status`), `reason`, `fingerprint`; with example besides: `score` (NaN = no such run or example); with task
+        alone: `answer` and `unit`, which say what its metric is, and `chance`, the metric of the best constant answer.
 
     Raises:
         BadData: runs of one task were tested on different examples, so that they cannot be compared.
@@ -98,10 +121,23 @@ def collect(study: Study, out: Path) -> xr.Dataset:
             name: dataset.get_index(name).get_loc(value) for name, value in (asdict(cell) | {"seed": seed}).items()
         }
         _fill(dataset, place, results[cell, seed], config.fingerprint)
-    dataset["chance"] = ("task", [_largest_share(one) for one in targets.values()])
-    dataset["chance"].attrs = {"units": "1", "long_name": "share of the most frequent class among the test examples"}
+    specs = [_spec(task, runs, results) for task in coordinates["task"]]
+    dataset["answer"] = ("task", [spec.answer for spec in specs], {"long_name": "what is asked; decides the metric"})
+    dataset["unit"] = ("task", [spec.unit for spec in specs], {"long_name": "unit of the metric; empty for a share"})
+    chances = [_chance(metric_of(spec), one) for spec, one in zip(specs, targets.values(), strict=True)]
+    dataset["chance"] = (
+        "task",
+        chances,
+        {"long_name": "the task's metric if all test examples get the best one answer"},
+    )
     dataset.attrs = {"study": study.to_toml(), "provenance": json.dumps(_provenance(results), sort_keys=True)}
-    return dataset.assign({name: dataset[name].astype(str) for name in ("reason", "fingerprint")})
+    return dataset.assign({name: dataset[name].astype(str) for name in TEXTS})
+
+
+def metric(results: xr.Dataset, task: str) -> Metric:
+    """What the results of a task are values of."""
+    here = results.sel(task=task)
+    return metric_for(here.answer.item(), here.unit.item())
 
 
 def read_run(folder: Path, config: RunConfig) -> RunResult:
@@ -153,69 +189,79 @@ def at(results: xr.Dataset, cell: Cell) -> xr.Dataset:
 
 
 def table(results: xr.Dataset) -> pd.DataFrame:
-    """One row a run, cell by cell: axes, seed, status in words, reason, fingerprint, and `NUMBERS` (NaN = none)."""
-    columns = ["status", "reason", "fingerprint", *NUMBERS]
+    """One row a run, cell by cell: axes, seed, metric, status in words, reason, fingerprint, `NUMBERS` (NaN = none)."""
+    names = ["status", "reason", "fingerprint", *NUMBERS]
     rows = []
     for cell in cells(results):
-        runs = at(results, cell)
+        runs, measure = at(results, cell), metric(results, cell.task)
         for index, seed in enumerate(runs.seed.values.tolist()):
-            rows.append(asdict(cell) | {"seed": seed} | {name: runs[name].values[index] for name in columns})
+            row = asdict(cell) | {"seed": seed, "metric": measure.name, "unit": measure.unit}
+            rows.append(row | {name: runs[name].values[index] for name in names})
     frame = pd.DataFrame(rows)
-    whole = dict.fromkeys(("best_step", "parameters"), "Int64")
-    return frame.assign(status=[Status(code).word for code in frame.status]).astype(whole)
+    words = [Status(code).word for code in frame.status]
+    return frame.assign(status=words).astype(dict.fromkeys(WHOLE, "Int64"))
 
 
 def curves(results: xr.Dataset, out: Path) -> pd.DataFrame:
     """Learning curves of every run that has begun: axes, seed, and the columns of `metrics.csv`.
 
-    Values that are not finite are missing (NaN), as are those a step does not have. Raises BadData for a damaged file.
+    What the last column is called depends on the metric; here it is `validation_metric`. Values that are not finite are
+    missing (NaN), as are those a step does not have. Raises BadData for a damaged file.
     """
     frames = []
     for run in table(results).itertuples():
         path = Path(out) / "runs" / run.fingerprint / "metrics.csv"
         if path.is_file() and path.stat().st_size:
             axes = {name: getattr(run, name) for name in (*AXES, "seed")}
-            frames.append(_read_metrics(path).replace([math.inf, -math.inf], math.nan).assign(**axes))
+            frame = _read_metrics(path, metric(results, run.task))
+            frames.append(frame.replace([math.inf, -math.inf], math.nan).assign(**axes))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def _read_metrics(path: Path) -> pd.DataFrame:
+def _read_metrics(path: Path, measure: Metric) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path)
     except (ValueError, pd.errors.ParserError) as error:
         raise BadData(f"{path} is damaged; move it away to report without its curve: {error}") from error
-    if tuple(frame.columns) != COLUMNS:
+    if tuple(frame.columns) != columns(measure):
         raise BadData(f"{path} is damaged: its columns are not those that training writes; move it away")
-    return frame
+    return frame.rename(columns={frame.columns[-1]: "validation_metric"})
 
 
 def _read_done(folder: Path, config: RunConfig) -> RunResult:
     checkpoint, prediction, target = read_finished(folder, config)  # one run's weights at a time, dropped on return
-    correct, record = prediction == target, checkpoint.record
+    record, measure = checkpoint.record, metric_of(checkpoint.spec)
+    score = measure.score(prediction, target)
     metrics, cost = record.get("metrics", {}), record.get("cost", {})
-    seconds = cost.get("seconds", {})
     numbers = {
-        "test_accuracy": correct.mean(),
-        "validation_accuracy": metrics.get("validation_accuracy"),
+        "test_metric": measure.value(score),
+        "validation_metric": metrics.get(f"validation_{measure.name}"),
         "best_step": record.get("step"),
         "parameters": cost.get("parameters"),
-        "pretrain_seconds": seconds.get("pretrain"),
-        "finetune_seconds": seconds.get("finetune"),
+        **{f"{phase}_{name}": cost.get(name, {}).get(phase) for phase in PHASES for name in COSTS},
+        **{name: cost.get(f"{name}_bytes") for name in ("process_peak_memory", "device_peak_memory")},
     }
     known = {name: float(value) for name, value in numbers.items() if value is not None}
-    return RunResult(Status.DONE, "", known, correct.astype(np.int8), target, record.get("provenance", {}))
+    return RunResult(Status.DONE, "", known, score, target, checkpoint.spec, record.get("provenance", {}))
 
 
 def _common_target(task: str, results: dict[tuple[Cell, int], RunResult]) -> np.ndarray:
-    """The test classes that all runs of a task were held against; empty if no run is done."""
+    """The targets that all runs of a task were held against; empty if no run is done."""
     done = [run for (cell, _), run in results.items() if cell.task == task and run.status == Status.DONE]
     if any(not np.array_equal(run.target, done[0].target) for run in done):
         raise BadData(f"task '{task}': its runs were tested on different examples; run the study in a new folder")
     return done[0].target if done else np.empty(0, dtype=np.int64)
 
 
-def _largest_share(target: np.ndarray) -> float:
-    return np.unique(target, return_counts=True)[1].max() / len(target) if len(target) else math.nan
+def _spec(task: str, runs: list[tuple[Cell, int, RunConfig]], results: dict[tuple[Cell, int], RunResult]) -> TaskSpec:
+    """As the task's runs recorded it, or where none is done, as the task itself says."""
+    own = [(cell, seed, config.task) for cell, seed, config in runs if cell.task == task]
+    recorded = (results[cell, seed].spec for cell, seed, _ in own)
+    return next((spec for spec in recorded if spec), None) or TASKS[task].spec(own[0][2].options)
+
+
+def _chance(measure: Metric, target: np.ndarray) -> float:
+    return measure.value(measure.guess(target)) if len(target) else math.nan
 
 
 def _empty(coordinates: dict[str, list], examples: int) -> xr.Dataset:
@@ -226,15 +272,15 @@ def _empty(coordinates: dict[str, list], examples: int) -> xr.Dataset:
         "flag_values": [int(status) for status in Status],
         "flag_meanings": " ".join(status.name.lower() for status in Status),
     }
-    correct = {"long_name": "1 right, 0 wrong, -1 no such run or example", "units": "1"}
+    score = {"long_name": "1 right, 0 wrong, or the squared error; NaN: no such run or example"}
     variables: dict[str, Any] = {
-        name: (dims, np.full(shape, np.nan), {"units": units, "long_name": meaning})
+        name: (dims, np.full(shape, np.nan), {"long_name": meaning} | ({"units": units} if units else {}))
         for name, (units, meaning) in NUMBERS.items()
     }
     variables["status"] = (dims, np.full(shape, Status.NOT_A_CELL, dtype=np.int8), status)
     variables["reason"] = (dims, np.full(shape, "", dtype=object), {"long_name": "why the run failed"})
     variables["fingerprint"] = (dims, np.full(shape, "", dtype=object), {"long_name": "name of the run's folder"})
-    variables["correct"] = ([*dims, "example"], np.full([*shape, examples], NO_EXAMPLE, dtype=np.int8), correct)
+    variables["score"] = ([*dims, "example"], np.full([*shape, examples], np.nan), score)
     return xr.Dataset(variables, coordinates)
 
 
@@ -244,7 +290,7 @@ def _fill(dataset: xr.Dataset, place: dict[str, int], run: RunResult, fingerprin
     dataset["fingerprint"][place] = fingerprint
     for name, value in run.numbers.items():
         dataset[name][place] = value
-    dataset["correct"][place | {"example": slice(len(run.correct))}] = run.correct
+    dataset["score"][place | {"example": slice(len(run.score))}] = run.score
 
 
 def _provenance(results: dict[tuple[Cell, int], RunResult]) -> dict[str, list[dict[str, Any]]]:

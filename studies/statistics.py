@@ -1,8 +1,11 @@
-"""How sure a study can be: accuracies and paired effects with 95% bootstrap intervals, and what may be said of them.
+"""How sure a study can be: metrics and paired effects with 95% bootstrap intervals, and what may be said of them.
 
 Every run of a task is tested on the same examples, and every cell has the same seeds, so a study is a crossed design:
 
-    correct[cell, seed, example],   accuracy*[cell] = sum_s w_s sum_e v_e correct[cell, s, e]
+    score[cell, seed, example],   value*[cell] = sum_s w_s finish(sum_e v_e score[cell, s, e])
+
+where finish is the identity for accuracies, and the square root for an RMSE: a run's value is its RMSE, a cell's is the
+mean over its runs.
 
 The pigeonhole bootstrap draws the examples' weights v once for all seeds and cells, and the seeds' weights w once for
 all cells: what cells share cancels from their differences. With one seed w = 1, and the interval speaks of test
@@ -27,18 +30,20 @@ Wilson 1927, JASA 22.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Sequence
+from dataclasses import dataclass
 from textwrap import shorten
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 from scipy.stats import norm, t
 
-from ssm_priors.studies.grid import NONE, Cell, baseline_init
+from ssm_priors.metrics import ACCURACY, Metric
+from ssm_priors.studies.contrasts import Contrast, Kind, contrasts
+from ssm_priors.studies.grid import Cell
 from ssm_priors.studies.results import Status, at, cells, is_cell
+from ssm_priors.studies.results import metric as metric_of_task
 
 RESAMPLES = 4000
 LEVEL = 0.95
@@ -46,8 +51,6 @@ CLAIM_SEEDS = 3
 """Fewest seeds that allow a claim about a method."""
 BLOCK = 2**22
 """Most weights held at a time while resampling examples."""
-
-Kind = Literal["model", "init", "pretrain", "interaction"]
 
 
 class Interval(NamedTuple):
@@ -60,23 +63,24 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellScore:
-    """The accuracy of one cell over its seeds."""
+    """The metric of one cell over its seeds."""
 
     cell: Cell
     interval: Interval | None
-    """Of the mean accuracy over the seeds that are done; None if none is."""
-    accuracies: tuple[float | None, ...]
+    """Of the mean over the seeds that are done; None if none is."""
+    values: tuple[float | None, ...]
     """A seed each, in order; None where the run is missing or failed."""
     examples: int
     at_chance: tuple[int, ...]
-    """Seeds that are done and not better than always answering the most frequent class."""
+    """Seeds that are done and not better than the best answer that is the same for all examples."""
     reason: str
     """Which seeds are missing or failed, and why; empty if all are done."""
+    metric: Metric = ACCURACY
 
     @property
     def done(self) -> list[float]:
-        """Accuracies of the seeds that are done."""
-        return [accuracy for accuracy in self.accuracies if accuracy is not None]
+        """Values of the seeds that are done."""
+        return [value for value in self.values if value is not None]
 
     @property
     def seeds(self) -> int:
@@ -90,23 +94,24 @@ class CellScore:
 
     @property
     def sentence(self) -> str:
-        """Cell, accuracy, interval, and what is wrong with any of its seeds."""
+        """Cell, value, interval, and what is wrong with any of its seeds."""
         if self.interval is None:
             return f"{self.cell.label}: not available: {self.reason}"
-        low, high = percent(self.interval.low), percent(self.interval.high)
-        words = f"{self.cell.label}: {percent(self.interval.estimate)}% [{low}, {high}], {_count(self.seeds, 'seed')}"
+        low, high = map(self.metric.text, self.interval[1:])
+        value = self.metric.full(self.interval.estimate)
+        words = f"{self.cell.label}: {value} [{low}, {high}], {_count(self.seeds, 'seed')}"
         return "; ".join([words, *self.remarks])
 
     @property
     def remarks(self) -> list[str]:
         """What a reader must know besides the number."""
-        stuck = [f"seed {seed} is at chance ({percent(self.accuracies[seed])}%)" for seed in self.at_chance]
+        stuck = [f"seed {seed} is at chance ({self.metric.full(self.values[seed])})" for seed in self.at_chance]
         return stuck + ([self.reason] if self.reason else [])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effect:
-    """What one change does to the accuracy, seed by seed and example by example."""
+    """What one change does to the metric, seed by seed and example by example."""
 
     model: str
     task: str
@@ -115,7 +120,7 @@ class Effect:
     text: str
     """What is compared, in words."""
     estimate: float | None
-    """Difference of accuracies (as a share), or difference of two differences; None if not available."""
+    """Difference of the metric (shares as shares), or difference of two differences; None if not available."""
     low: float | None
     high: float | None
     seeds: int
@@ -124,6 +129,7 @@ class Effect:
     available: bool
     reason: str
     """Which runs it lacks, and why; empty if none."""
+    metric: Metric = ACCURACY
 
     @property
     def verdict(self) -> str:
@@ -138,8 +144,8 @@ class Effect:
             return f"no claim: the runs that are left may not speak for all. {self.reason}"
         if not self.is_claim:
             return "no difference shown: the interval covers zero"
-        change = f"{'raises' if self.estimate > 0 else 'lowers'} accuracy"
-        return f"{'the two gaps differ' if self.kind == 'interaction' else change}: the interval excludes zero"
+        change = "the two gaps differ" if self.kind == "interaction" else self.metric.change(self.estimate)
+        return f"{change}: the interval excludes zero"
 
     @property
     def is_claim(self) -> bool:
@@ -150,18 +156,21 @@ class Effect:
 
     @property
     def points(self) -> str:
-        """'-11.3', or an empty string."""
-        return "" if self.estimate is None else points(self.estimate)
+        """'-11.3' (percentage points, or the metric's unit), or an empty string."""
+        return "" if self.estimate is None else self.metric.gap(self.estimate)
 
     @property
     def bounds(self) -> str:
         """'[-13.4, -9.1]', or an empty string."""
-        return "" if self.low is None or self.high is None else f"[{points(self.low)}, {points(self.high)}]"
+        if self.low is None or self.high is None:
+            return ""
+        return f"[{self.metric.gap(self.low)}, {self.metric.gap(self.high)}]"
 
     @property
     def numbers(self) -> str:
         """'-11.3 points [-13.4, -9.1]', or an empty string."""
-        return f"{self.points} points {self.bounds}" if self.available else ""
+        parts = (self.points, self.metric.gap_unit, self.bounds)
+        return " ".join(part for part in parts if part) if self.available else ""
 
     @property
     def sentence(self) -> str:
@@ -169,41 +178,35 @@ class Effect:
         return f"{self.text}: {'; '.join(part for part in (self.numbers, self.verdict) if part)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """Cells whose accuracies are added, and cells whose accuracies are subtracted."""
-
-    kind: Kind
-    text: str
-    plus: tuple[Cell, ...]
-    minus: tuple[Cell, ...]
-
-
-def bootstrap(correct: np.ndarray, contrast: Sequence[float] = (1.0,), resamples: int = RESAMPLES) -> Interval:
-    """Estimate and 95% interval of `contrast @ accuracy`, crossed over seeds and examples.
+def bootstrap(
+    score: np.ndarray, contrast: Sequence[float] = (1.0,), resamples: int = RESAMPLES, metric: Metric = ACCURACY
+) -> Interval:
+    """Estimate and 95% interval of `contrast @ value`, crossed over seeds and examples.
 
     Args:
-        correct: (cell, seed, example) of 0 and 1, complete.
-        contrast: (cell,): (1,) is one cell's accuracy, (1, -1) a paired difference.
+        score: (cell, seed, example), complete.
+        contrast: (cell,): (1,) is one cell's value, (1, -1) a paired difference.
         resamples: how many.
+        metric: turns mean scores into values.
     """
-    return _over_seeds(correct, resample_examples(correct, resamples), np.asarray(contrast, dtype=float))
+    values = metric.finish(resample_examples(score, resamples))
+    return _over_seeds(score, np.asarray(values), np.asarray(contrast, dtype=float), metric)
 
 
-def resample_examples(correct: np.ndarray, resamples: int = RESAMPLES) -> np.ndarray:
-    """Accuracies on resampled test examples, the same ones for all cells and seeds: (resample, cell, seed).
+def resample_examples(score: np.ndarray, resamples: int = RESAMPLES) -> np.ndarray:
+    """Mean scores on resampled test examples, the same ones for all cells and seeds: (resample, cell, seed).
 
     Args:
-        correct: (cell, seed, example) of 0 and 1; a run that does not exist gives a number without meaning.
+        score: (cell, seed, example); a run that does not exist gives a number without meaning.
         resamples: how many; the generator's seed is fixed.
     """
-    *runs, examples = correct.shape
-    columns = correct.reshape(-1, examples).T.astype(np.float32)  # sums of counts stay exact: below 2^24
+    *runs, examples = score.shape
+    columns = score.reshape(-1, examples).T.astype(np.float64)  # sums of 0 and 1 are exact
     rng = np.random.default_rng(0)
     height = max(1, BLOCK // examples)
     blocks = [min(height, resamples - first) for first in range(0, resamples, height)]
-    sums = [_counts(rng, block, examples).astype(np.float32) @ columns for block in blocks]
-    return (np.concatenate(sums) / np.float64(examples)).reshape(resamples, *runs)
+    sums = [_counts(rng, block, examples).astype(np.float64) @ columns for block in blocks]
+    return (np.concatenate(sums) / examples).reshape(resamples, *runs)
 
 
 def wilson(right: float, total: int) -> Interval:
@@ -216,7 +219,7 @@ def wilson(right: float, total: int) -> Interval:
 
 
 def scores(results: xr.Dataset) -> list[CellScore]:
-    """Every cell of a study: accuracy with its interval, seed by seed, failed ones included."""
+    """Every cell of a study: its metric with its interval, seed by seed, failed ones included."""
     return [score for task in results.task.values.tolist() for score in _Task(results, task).scores()]
 
 
@@ -229,67 +232,21 @@ def effects(results: xr.Dataset) -> list[Effect]:
     return [effect for task in results.task.values.tolist() for effect in _Task(results, task).effects()]
 
 
-def contrasts(every: Sequence[Cell]) -> Iterator[Contrast]:
-    """What the cells of one task, fraction and budget can be asked.
-
-    The base of a comparison is the model's own init, or where a study left that out, the first init it names.
-    """
-    for contrast in _conceivable(every):
-        if set(contrast.plus + contrast.minus) <= set(every):
-            yield contrast
-
-
-def _conceivable(every: Sequence[Cell]) -> Iterator[Contrast]:
-    models = list(dict.fromkeys(cell.model for cell in every))
-    bases = [replace(every[0], model=model, init=_base_init(model, every), pretrain=NONE) for model in models]
-    pretrains = list(dict.fromkeys(cell.pretrain for cell in every))
-    for base in bases[1:]:
-        yield from _gaps("model", base, bases[0], f"{base.model} instead of {bases[0].model}", pretrains)
-    for base in bases:
-        inits = list(dict.fromkeys(cell.init for cell in every if cell.model == base.model))
-        for init in inits:
-            if init != base.init:
-                words = f"{base.model}, {init} instead of {base.init}"
-                yield from _gaps("init", replace(base, init=init), base, words, pretrains)
-        for pretrain, init in product(pretrains, inits):
-            if pretrain != NONE:
-                cell = replace(base, init=init)
-                words = f"{base.model}, {'' if init == NONE else f'{init}, '}{pretrain} pretraining instead of none"
-                yield Contrast("pretrain", words, (replace(cell, pretrain=pretrain),), (cell,))
-
-
-def _base_init(model: str, every: Sequence[Cell]) -> str:
-    inits = [cell.init for cell in every if cell.model == model]
-    return baseline_init(model) if baseline_init(model) in inits else inits[0]
-
-
-def percent(share: float | None) -> str:
-    """'93.1', or an empty string."""
-    return "" if share is None or math.isnan(share) else f"{100 * share:.1f}"
-
-
-def points(share: float) -> str:
-    """'+2.0': a difference of shares in percentage points."""
-    value = 100 * share
-    digits = next((digits for digits in (1, 2, 3) if round(value, digits)), 1)  # a bound beside zero shows its sign
-    return f"{round(value, digits) + 0.0:+.{digits}f}"  # + 0.0 makes a rounded -0.0 positive
-
-
 class _Task:
     """All cells of one task, resampled together."""
 
     def __init__(self, results: xr.Dataset, task: str):
         self.results, self.cells = results, [cell for cell in cells(results) if cell.task == task]
-        self.chance = float(results.chance.sel(task=task))
-        every = np.stack([at(results, cell).correct.values for cell in self.cells])
-        self.correct = every[..., (every >= 0).any(axis=(0, 1))]
+        self.chance, self.metric = float(results.chance.sel(task=task)), metric_of_task(results, task)
+        every = np.stack([at(results, cell).score.values for cell in self.cells])
+        self.score = every[..., ~np.isnan(every).all(axis=(0, 1))]
         self.done = np.stack([at(results, cell).status.values == Status.DONE for cell in self.cells])
-        if self.correct.size:
-            self.accuracies = resample_examples(self.correct)
+        if self.score.size:
+            self.values = np.asarray(self.metric.finish(resample_examples(np.nan_to_num(self.score))))
 
     @property
     def examples(self) -> int:
-        return self.correct.shape[-1]
+        return self.score.shape[-1]
 
     def scores(self) -> list[CellScore]:
         return [self._score(index, cell) for index, cell in enumerate(self.cells)]
@@ -301,15 +258,16 @@ class _Task:
 
     def _score(self, index: int, cell: Cell) -> CellScore:
         seeds = np.flatnonzero(self.done[index])
-        accuracy = {int(seed): float(self.correct[index, seed].mean()) for seed in seeds}
-        stuck = [seed for seed, share in accuracy.items() if self._is_chance(share)]
+        value = {int(seed): self.metric.value(self.score[index, seed]) for seed in seeds}
+        stuck = [seed for seed in value if self._is_chance(index, seed, value[seed])]
         return CellScore(
             cell=cell,
             interval=self._interval([index], seeds, np.ones(1)) if len(seeds) else None,
-            accuracies=tuple(accuracy.get(seed) for seed in range(self.done.shape[1])),
+            values=tuple(value.get(seed) for seed in range(self.done.shape[1])),
             examples=self.examples,
             at_chance=tuple(stuck),
             reason=_lacking(self.results, cell),
+            metric=self.metric,
         )
 
     def _effect(self, contrast: Contrast) -> Effect:
@@ -331,13 +289,17 @@ class _Task:
             examples=self.examples,
             available=interval is not None,
             reason="; ".join(f"{cell.label}: {gap}" for cell in needed if (gap := _lacking(self.results, cell))),
+            metric=self.metric,
         )
 
     def _interval(self, rows: list[int], seeds: np.ndarray, contrast: np.ndarray) -> Interval:
-        return _over_seeds(self.correct[rows][:, seeds], self.accuracies[:, rows][:, :, seeds], contrast)
+        return _over_seeds(self.score[rows][:, seeds], self.values[:, rows][:, :, seeds], contrast, self.metric)
 
-    def _is_chance(self, share: float) -> bool:
-        return wilson(share * self.examples, self.examples).low <= self.chance
+    def _is_chance(self, index: int, seed: int, value: float) -> bool:
+        """Whether the worse end of a run's own interval over examples is no better than chance."""
+        if self.metric.is_share:
+            return wilson(value * self.examples, self.examples).low <= self.chance
+        return bool(np.percentile(self.values[:, index, seed], 100 * (1 + LEVEL) / 2) >= self.chance)
 
     def _place(self, cell: Cell) -> str:
         """Task and fraction, where the study has several."""
@@ -346,31 +308,28 @@ class _Task:
         return task + ("" if is_whole else f", {cell.fraction:.3g} of the data")
 
 
-def _gaps(kind: Kind, cell: Cell, base: Cell, words: str, pretrains: Iterable[str]) -> Iterator[Contrast]:
-    """The gap between two cells under every pretraining, and what each pretraining changes about it."""
-    for pretrain in pretrains:
-        ours, theirs = replace(cell, pretrain=pretrain), replace(base, pretrain=pretrain)
-        start = "from scratch" if pretrain == NONE else f"after {pretrain} pretraining"
-        yield Contrast(kind, f"{words}, {start}", (ours,), (theirs,))
-        if pretrain != NONE:
-            change = f"{words}, after {pretrain} pretraining minus from scratch (interaction)"
-            yield Contrast("interaction", change, (ours, base), (theirs, cell))
-
-
-def _over_seeds(correct: np.ndarray, accuracies: np.ndarray, contrast: np.ndarray) -> Interval:
-    """correct: (cell, seed, example), accuracies: (resample, cell, seed), contrast: (cell,) -> its interval."""
-    cells_, seeds, examples = correct.shape
-    estimate = float(contrast @ correct.mean(axis=(1, 2)))
-    if cells_ == 1 and estimate in (0, 1):
+def _over_seeds(score: np.ndarray, values: np.ndarray, contrast: np.ndarray, metric: Metric) -> Interval:
+    """score: (cell, seed, example), values: (resample, cell, seed), contrast: (cell,) -> its interval."""
+    cells_, seeds, examples = score.shape
+    means = np.sqrt(score.mean(axis=2)).mean(axis=1) if metric.rooted else score.mean(axis=(1, 2))
+    estimate = float(contrast @ means)
+    if metric.is_share and cells_ == 1 and estimate in (0, 1):
         return wilson(estimate * examples, examples)
-    replicates = (np.einsum("rcs,c->rs", accuracies, contrast) * _seed_weights(len(accuracies), seeds)).sum(axis=1)
+    replicates = (np.einsum("rcs,c->rs", values, contrast) * _seed_weights(len(values), seeds)).sum(axis=1)
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(replicates, [tail, 100 - tail])
     if seeds > 1:
         reach = max(estimate - low, high - estimate)
         low, high = estimate - reach, estimate + reach
-    least, most = contrast[contrast < 0].sum(), contrast[contrast > 0].sum()
+    least, most = _possible(contrast, metric)
     return Interval(estimate, float(max(low, least)), float(min(high, most)))
+
+
+def _possible(contrast: np.ndarray, metric: Metric) -> tuple[float, float]:
+    """The least and the most that a contrast of values can be."""
+    if metric.is_share:
+        return contrast[contrast < 0].sum(), contrast[contrast > 0].sum()
+    return 0.0 if (contrast >= 0).all() else -math.inf, math.inf
 
 
 def _seed_weights(resamples: int, seeds: int) -> np.ndarray:

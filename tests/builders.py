@@ -55,11 +55,13 @@ def model(
     spec: TaskSpec = CONTINUOUS,
     *,
     pooled: bool = True,
-    outputs: int = 3,
+    outputs: int | None = 3,
+    stand_ins: int = 1,
     seed: int = 0,
     **changes: Any,
 ) -> Model:
-    return build(config(name, model=changes).model, spec, seed, outputs=outputs, pooled=pooled)
+    sizes = {"outputs": outputs, "pooled": pooled, "stand_ins": stand_ins}
+    return build(config(name, model=changes).model, spec, seed, **sizes)
 
 
 def mixer_alone(name: str, *, causal: bool, d_model: int = 4, **options: Any) -> nn.Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +13,21 @@ from ssm_priors import atomic
 from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.config import RunConfig
+from ssm_priors.metrics import ACCURACY
 from ssm_priors.studies.grid import Cell, Study
-from ssm_priors.training.journal import COLUMNS
+from ssm_priors.training.journal import columns
 
 SPEC = TaskSpec(kind="continuous", length=196, classes=10)
 PROVENANCE = {"ssm_priors": "0.1.0", "versions": {"torch": "2.6"}, "threads": 1, "data_sha256": "ab" * 32}
 ABLATION = Study(inits=("random",), pretrains=("masked",), fractions=(1.0,), seeds=3)
+
+COSTS = {
+    "flops": {"pretrain": 3_400_000_000, "finetune": 1_200_000_000},
+    "steps": {"pretrain": 80, "finetune": 40},
+    "examples": {"pretrain": 2000, "finetune": 1000},
+    "tokens": {"pretrain": 392_000, "finetune": 196_000},
+    "seconds": {"pretrain": 20.25, "finetune": 12.5},
+}
 
 Outcome = float | str | None
 """A run's test accuracy, the reason it failed, or None for a run that is not there."""
@@ -43,21 +53,26 @@ def study_folder(
     return out
 
 
-def write_done(folder: Path, config: RunConfig, accuracy: float, examples: int) -> None:
+def write_done(
+    folder: Path, config: RunConfig, accuracy: float, examples: int, cost: dict[str, Any] | None = None
+) -> None:
     """`test.npz` and `ckpt.pt` of a run whose first `accuracy * examples` examples are right."""
     target = np.arange(examples) % 10
     prediction = np.where(np.arange(examples) < round(accuracy * examples), target, (target + 1) % 10)
     np.savez(folder / "test.npz", prediction=prediction, target=target)
-    seconds = {"finetune": 12.5} | ({"pretrain": 20.25} if config.pretrain else {})
+    phases = ["pretrain", "finetune"] if config.pretrain else ["finetune"]
+    if cost is None:
+        cost = {name: {phase: COSTS[name][phase] for phase in phases} for name in COSTS}
+        cost |= {"parameters": 21, "process_peak_memory_bytes": 300 * 2**20, "device_peak_memory_bytes": None}
     metrics = {"validation_accuracy": accuracy, "test_accuracy": (prediction == target).mean(), "test_loss": 0.5}
-    record = {"step": 30, "metrics": metrics, "cost": {"seconds": seconds, "parameters": 21}, "provenance": PROVENANCE}
+    record = {"step": 30, "metrics": metrics, "cost": cost, "provenance": PROVENANCE}
     tensors = {"weight": torch.zeros(7, 3)}
     Checkpoint(config=config, spec=SPEC, phase="finetune", tensors=tensors, record=record).write(folder / "ckpt.pt")
 
 
 def write_metrics(folder: Path, config: RunConfig, steps: int) -> None:
     """`metrics.csv` of both phases, falling losses with noise."""
-    lines, rng = [",".join(COLUMNS)], np.random.default_rng(config.seed)
+    lines, rng = [",".join(columns(ACCURACY))], np.random.default_rng(config.seed)
     for phase in (["pretrain"] if config.pretrain else []) + ["finetune"]:
         for step in range(1, steps + 1):
             ends = phase == "finetune" and step % 10 == 0

@@ -11,11 +11,12 @@ import typer
 
 from ssm_priors.cli.app import app
 from ssm_priors.cli.listing import _models
-from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS
+from ssm_priors.registry import FORMATS, INITS, MIXERS, OBJECTIVES, TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = typer.main.get_command(app).commands
+COMMANDS |= {f"data {name}": command for name, command in COMMANDS.pop("data").commands.items()}
 
 
 def shown(page: Path) -> list[str]:
@@ -30,6 +31,8 @@ def shown(page: Path) -> list[str]:
 def test_every_command_shown_exists_with_its_options(page):
     for line in shown(page):
         _, name, *rest = shlex.split(line)
+        if name == "data":
+            name = f"data {rest.pop(0)}"
         assert name in COMMANDS, line
         known = {
             option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)
@@ -42,11 +45,13 @@ def test_the_pages_show_commands_at_all():
 
 
 @pytest.mark.parametrize(
-    ("registry", "page"), [(MIXERS, "models"), (INITS, "models"), (OBJECTIVES, "models"), (TASKS, "tasks")]
+    ("registry", "page"),
+    [(MIXERS, "models"), (INITS, "models"), (OBJECTIVES, "models"), (TASKS, "tasks"), (FORMATS, "checkpoints")],
 )
 def test_everything_that_can_be_named_stands_in_the_docs(registry, page):
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    assert {name for name in registry if f"`{name}`" not in text and f"**{name}**" not in text} == set()
+    names = [*registry, *registry.families]
+    assert {name for name in names if f"`{name}`" not in text and f"**{name}**" not in text} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ssm_priors import registry
-from ssm_priors.errors import SsmPriorsError, UnknownName
+from ssm_priors.errors import BadConfig, SsmPriorsError, UnknownName
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, Registry, source, summary
 
 ALL = [INITS, MIXERS, OBJECTIVES, TASKS]
@@ -64,6 +64,74 @@ def test_another_distribution_adds_a_part_by_an_entry_point(package, monkeypatch
     monkeypatch.setattr(registry, "entry_points", lambda group: [Plugin] if group == "ssm_priors.parts" else [])
     assert HERE["from-outside"] is int
     assert list(HERE) == ["from-outside", "one", "two"]
+
+
+FAMILY = """
+from functools import cache
+from parts_of_a_test import HERE
+
+@HERE.register("many")
+class Many:
+    "Part of many."
+    argument = "NAME"
+
+    def __init__(self, name):
+        self.name = name
+
+    @classmethod
+    @cache
+    def member(cls, argument):
+        return cls(argument)
+
+    @staticmethod
+    def spelled(argument):
+        return argument.lower()
+
+    @staticmethod
+    def ready():
+        return "yes: any"
+"""
+
+
+@pytest.fixture
+def family(package) -> Registry:
+    """The same with a family of parts."""
+    (package / "many.py").write_text(FAMILY)
+    from parts_of_a_test import HERE
+
+    return HERE
+
+
+def test_a_family_is_looked_up_by_an_argument_and_gives_the_same_part_for_the_same_one(family):
+    assert family["many:a:b/c d"].name == "a:b/c d"
+    assert family["many:a"] is family["many:a"]
+    assert family["many:a"] is not family["many:b"]
+    assert summary(family["many:a"]) == "Part of many."
+
+
+def test_a_family_is_no_part_itself(family):
+    assert list(family) == ["one", "two"]
+    assert len(family) == 2
+    assert list(family.families) == ["many:NAME"]
+    assert [name in family for name in ("many", "many:", "many:a", "one", "one:a", "none:a")] == [
+        *(False, False, True, True, False, False)
+    ]
+    for name in ("many", "many:"):
+        with pytest.raises(BadConfig, match=rf"part '{name}' is one of many: many:NAME was expected \(yes: any\)"):
+            family[name]
+
+
+def test_a_misspelled_family_comes_with_the_nearest(family):
+    with pytest.raises(UnknownName, match=r"unknown part 'mani:a'\. Did you mean many:a\?"):
+        family["mani:a"]
+    with pytest.raises(UnknownName, match=r"unknown part 'one:a'\. Did you mean one\?"):
+        family["one:a"]
+    with pytest.raises(UnknownName, match=r"Known: many:NAME, one, two\."):
+        family["completely different"]
+
+
+def test_a_name_is_recorded_as_its_family_spells_it(family):
+    assert [family.spelled(name) for name in ("many:A", "many", "one", "One:A")] == ["many:a", "many", "one", "One:A"]
 
 
 def test_an_unknown_name_comes_with_the_nearest_or_with_all():

@@ -1,4 +1,4 @@
-"""Learning curves of both phases: the loss while pretraining and finetuning, and the validation accuracy."""
+"""Learning curves of both phases: the loss while pretraining and finetuning, and the validation metric."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from ssm_priors.analyses.charts.theme import MOST_ROWS, PALETTE, Figure
+from ssm_priors.analyses.charts.theme import MOST_ROWS, PALETTE, Figure, tips
+from ssm_priors.metrics import ACCURACY, Metric
 
 LayeredChart = alt.LayerChart | alt.FacetChart
 MOST_BINS = 100
 """Points of one curve."""
-PANELS = (("pretrain", "loss"), ("finetune", "loss"), ("finetune", "validation_accuracy"))
-TITLES = {
-    ("pretrain", "loss"): "pretraining loss",
-    ("finetune", "loss"): "finetuning loss",
-    ("finetune", "validation_accuracy"): "validation accuracy",
-}
+PANELS = (("pretrain", "loss"), ("finetune", "loss"), ("finetune", "validation_metric"))
+TITLES = {("pretrain", "loss"): "pretraining loss", ("finetune", "loss"): "finetuning loss"}
+"""The third is called after the metric."""
 DASHES = ((5, 3), (1, 0), (2, 2), (8, 3, 2, 3))
 """The first, from scratch, is broken and the second whole, as hollow and solid points are in the gap's chart."""
 
 
-def curves(steps: pd.DataFrame) -> Figure:
+def curves(steps: pd.DataFrame, metric: Metric = ACCURACY) -> Figure:
     """A panel for each phase and metric, a curve for each cell: the mean over seeds, and the lowest and highest seed.
 
     Args:
-        steps: a row a step: columns start (model and init), pretrain, seed, phase, step, loss, validation_accuracy; NaN
+        steps: a row a step: columns start (model and init), pretrain, seed, phase, step, loss, validation_metric; NaN
             where a step has no value. At least one step has one.
+        metric: of the validation.
     """
     starts, pretrains = (list(dict.fromkeys(steps[name])) for name in ("start", "pretrain"))
     # Three panels at most: their rows together stay below what one page should embed
@@ -36,7 +35,7 @@ def curves(steps: pd.DataFrame) -> Figure:
     colour = alt.Color("start:N", scale=colours, title=None, legend=alt.Legend(symbolType="stroke"))
     dashes = alt.Scale(domain=pretrains, range=[list(DASHES[i % len(DASHES)]) for i in range(len(pretrains))])
     dash = alt.StrokeDash("pretrain:N", scale=dashes, title=None, legend=alt.Legend(orient="bottom"))
-    drawn = [_draw(rows, panel, colour, dash) for panel, rows in data.items() if len(rows)]
+    drawn = [_draw(rows, panel, colour, dash, metric) for panel, rows in data.items() if len(rows)]
     chart = alt.hconcat(*drawn, spacing=46, bounds="flush").resolve_scale(color="shared", strokeDash="shared")
     caption = (
         "Lines: mean over seeds; bands: lowest and highest seed. "
@@ -58,13 +57,18 @@ def _panel(steps: pd.DataFrame, phase: str, metric: str, bins: int) -> pd.DataFr
     return spread.rename(columns={"min": "low", "max": "high"})
 
 
-def _draw(rows: pd.DataFrame, panel: tuple[str, str], colour: alt.Color, dash: alt.StrokeDash) -> LayeredChart:
-    share = panel[1].endswith("accuracy")
-    axis = alt.Axis(format="%") if share else alt.Axis(tickCount=5)
+def _draw(
+    rows: pd.DataFrame, panel: tuple[str, str], colour: alt.Color, dash: alt.StrokeDash, metric: Metric
+) -> LayeredChart:
+    is_share = panel not in TITLES and metric.is_share
+    title = TITLES.get(panel, f"validation {metric.title if is_share else metric.label}")
+    axis = alt.Axis(format="%") if is_share else alt.Axis(tickCount=5)
     scale = alt.Scale(zero=False, nice=False, padding=8)
-    base = alt.Chart(rows).encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4)), color=colour)
+    told = tips("start:N", "pretrain:N", "step:Q", "mean:Q", "low:Q", "high:Q", low="lowest seed", high="highest seed")
+    x = alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4))
+    base = alt.Chart(rows).encode(x=x, color=colour, tooltip=told)
     band = base.mark_area(opacity=0.15).encode(
         y=alt.Y("low:Q", title=None, axis=axis, scale=scale), y2="high:Q", detail="pretrain:N"
     )
     line = base.mark_line(strokeWidth=1.8).encode(y=alt.Y("mean:Q", title=None, scale=scale), strokeDash=dash)
-    return alt.layer(band, line).properties(width=250, height=200, title=TITLES[panel])
+    return alt.layer(band, line).properties(width=250, height=200, title=title)

@@ -43,7 +43,7 @@ class Checkpoint:
         record, tensors = container.read(path, KIND)
         try:
             config = RunConfig.from_dict(record.pop("config"))
-            spec = validate(TaskSpec, record.pop("spec"), "spec")
+            spec = validate(TaskSpec, _without_metric(record.pop("spec")), "spec")
             return cls(config=config, spec=spec, phase=str(record.pop("phase")), tensors=tensors, record=record)
         except KeyError as missing:
             raise BadCheckpoint(f"{path}: its record lacks {missing}") from missing
@@ -66,10 +66,11 @@ class Checkpoint:
     def initial_model(self) -> Model:
         """The model as it was before the first step of training: rebuilt from the configuration and the seed."""
         self._refuse_other_size()
-        pooled = self.phase == "finetune"
-        outputs = len(self.tensors["head.output.weight"])
+        pooled = self.phase == "finetune" and self.spec.answer != "tokens"
+        outputs, stand_ins = len(self.tensors["head.output.weight"]), len(self.tensors.get("head.stand_ins", ()))
+        config, seed = self.config.model, self.config.seed
         try:
-            return build(self.config.model, self.spec, self.config.seed, outputs=outputs, pooled=pooled).eval()
+            return build(config, self.spec, seed, outputs=outputs, pooled=pooled, stand_ins=stand_ins).eval()
         except SsmPriorsError as error:
             raise BadCheckpoint(f"its configuration builds no model: {error}") from error
 
@@ -87,6 +88,11 @@ class Checkpoint:
     def digest(self) -> str:
         """SHA-256 of all tensors' names, types, shapes and bytes: equal digests are equal weights."""
         return container.digest(self.tensors)
+
+
+def _without_metric(spec: Any) -> Any:
+    """What a metric is called follows from `answer`; it stood beside it before there was more than one."""
+    return {name: value for name, value in spec.items() if name != "metric"} if isinstance(spec, dict) else spec
 
 
 def load_exactly(module: torch.nn.Module, tensors: Mapping[str, Tensor], fresh: str = "") -> int:

@@ -11,7 +11,7 @@ from ssm_priors.batch import TaskSpec
 from ssm_priors.config import ModelConfig
 from ssm_priors.models.backbone import Backbone, Block
 from ssm_priors.models.embedding import Embedding
-from ssm_priors.models.heads import PooledHead, PositionHead
+from ssm_priors.models.heads import Head, PairHead, PooledHead, PositionHead
 from ssm_priors.registry import INITS, MIXERS
 from ssm_priors.seeds import derive, numpy_stream
 
@@ -19,7 +19,7 @@ from ssm_priors.seeds import derive, numpy_stream
 class Model(nn.Module):
     """Embedding -> backbone -> head. The head is exchanged between the phases; the rest is carried over."""
 
-    def __init__(self, embedding: Embedding, backbone: Backbone, head: PositionHead | PooledHead):
+    def __init__(self, embedding: Embedding, backbone: Backbone, head: Head):
         super().__init__()
         self.embedding = embedding
         self.backbone = backbone
@@ -29,13 +29,16 @@ class Model(nn.Module):
         """Answers per position or per example, as the head gives them.
 
         Args:
-            inputs: (B, L) ids or (B, L, features).
+            inputs: (B, L) ids or (B, L, features); (2B, ...) where an example is two documents.
             lengths: (B,), valid positions.
-            hidden: (B, L), True where the input must not be seen.
+            hidden: (B, L), True where the input must not be seen, or which stand-in is seen instead, from 1.
         """
-        stand_in = None if hidden is None else self.head.stand_in
-        u = self.embedding(inputs, hidden, stand_in)
-        return self.head(self.backbone(u, lengths), lengths)
+        return self.head(self.represent(inputs, lengths, hidden), lengths)
+
+    def represent(self, inputs: Tensor, lengths: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """(B, L, H): what the head reads. Arguments as `forward`."""
+        stand_ins = None if hidden is None else cast(PositionHead, self.head).stand_ins
+        return self.backbone(self.embedding(inputs, hidden, stand_ins), lengths)
 
     @property
     def mixers(self) -> list[nn.Module]:
@@ -43,15 +46,18 @@ class Model(nn.Module):
         return [cast(Block, block).mixer for block in self.backbone.blocks]
 
 
-def build(config: ModelConfig, spec: TaskSpec, seed: int, *, outputs: int, pooled: bool) -> Model:
+def build(
+    config: ModelConfig, spec: TaskSpec, seed: int, *, outputs: int | None, pooled: bool, stand_ins: int = 1
+) -> Model:
     """A model whose start is a function of (config, seed) alone; torch's global generator is left as it was.
 
     Args:
         config: the model part of a run's configuration.
-        spec: the task's kind, length and sizes.
+        spec: the task's kind, length, sizes and number of documents.
         seed: the run's seed; the stream "init" is used, and each layer has its own.
-        outputs: size of the head's answer.
+        outputs: size of the head's answer; None: as many numbers as the model has channels.
         pooled: one answer an example (True) or one a position.
+        stand_ins: learned vectors that stand in for hidden inputs, where there is an answer a position.
     """
     check_names(config)
 
@@ -71,14 +77,20 @@ def build(config: ModelConfig, spec: TaskSpec, seed: int, *, outputs: int, poole
             norm=config.norm,
             dropout=config.dropout,
         )
-    return Model(embedding, backbone, fresh_head(config, seed, outputs=outputs, pooled=pooled))
+    head = fresh_head(config, seed, outputs=outputs, pooled=pooled, documents=spec.documents, stand_ins=stand_ins)
+    return Model(embedding, backbone, head)
 
 
-def fresh_head(config: ModelConfig, seed: int, *, outputs: int, pooled: bool) -> PositionHead | PooledHead:
+def fresh_head(
+    config: ModelConfig, seed: int, *, outputs: int | None, pooled: bool, documents: int = 1, stand_ins: int = 1
+) -> Head:
     """A head from its own stream, so that it starts the same whether or not another came before it."""
+    outputs = config.d_model if outputs is None else outputs
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "head", "pooled" if pooled else "position"))
-        return (PooledHead if pooled else PositionHead)(config.d_model, outputs)
+        if not pooled:
+            return PositionHead(config.d_model, outputs, stand_ins)
+        return (PooledHead if documents == 1 else PairHead)(config.d_model, outputs)
 
 
 def check_names(config: ModelConfig) -> None:

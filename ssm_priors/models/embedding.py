@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ssm_priors.batch import TaskSpec
@@ -11,7 +12,7 @@ from ssm_priors.ops.attention import sinusoid
 
 
 class Embedding(nn.Module):
-    """Inputs -> channels, with hidden positions replaced by one learned vector.
+    """Inputs -> channels, with hidden positions replaced by learned vectors.
 
     For continuous inputs this is the same family of maps as "zero the value and append a mask channel": W 0 + w + b is
     one vector too. So tokens and features share one mechanism, and a hidden value cannot leak through any weight.
@@ -24,13 +25,13 @@ class Embedding(nn.Module):
         self.positions = nn.Parameter(torch.randn(spec.length, d_model) * 0.02) if positions == "learned" else None
         self.sinusoidal = positions == "sinusoidal"
 
-    def forward(self, inputs: Tensor, hidden: Tensor | None = None, stand_in: Tensor | None = None) -> Tensor:
+    def forward(self, inputs: Tensor, hidden: Tensor | None = None, stand_ins: Tensor | None = None) -> Tensor:
         """Embed.
 
         Args:
             inputs: (B, L) ids or (B, L, features).
-            hidden: (B, L), True where the input must not be seen.
-            stand_in: (H,), what is seen there instead.
+            hidden: (B, L), k where the k-th stand-in is seen instead of the input (True is 1), 0 where it is seen.
+            stand_ins: (K, H).
 
         Returns:
             (B, L, H).
@@ -39,8 +40,8 @@ class Embedding(nn.Module):
             BadData: learned positions do not reach this length.
         """
         u = self.values(inputs)
-        if hidden is not None and stand_in is not None:
-            u = torch.where(hidden[..., None], stand_in, u)
+        if hidden is not None and stand_ins is not None:
+            u = torch.where(hidden[..., None] > 0, F.embedding((hidden.long() - 1).clamp(min=0), stand_ins), u)
         if self.sinusoidal:
             u = u + sinusoid(u.shape[1], u.shape[2], u.device).to(u.dtype)
         if self.positions is None:

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor, nn
 
+from ssm_priors.ops.attention import Weights
 from ssm_priors.priors.discretise import discretise
 
 
@@ -59,6 +60,15 @@ class HasKernel(Protocol):
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response without the skip D: (direction, H, L); direction 0 at lags 0.., 1 at lags -1, -2, .."""
+        ...
+
+
+@runtime_checkable
+class HasAttention(Protocol):
+    """Mixes positions by weights that depend on the input."""
+
+    def attention_weights(self, u: Tensor, lengths: Tensor) -> Weights:
+        """u: (B, L, H), lengths: (B,) -> queries, keys and values as `forward` has them, and the weights they make."""
         ...
 
 

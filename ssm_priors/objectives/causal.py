@@ -24,7 +24,9 @@ class Causal:
     """
 
     requires_causal = True
+    kinds = ("continuous", "token")
     pooled = False
+    stand_ins = 0
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Config:

@@ -26,7 +26,9 @@ class Masked:
     """
 
     requires_causal = False
+    kinds = ("continuous", "token")
     pooled = False
+    stand_ins = 1
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Config:

@@ -1,9 +1,10 @@
-"""What the training loop asks of an objective, and the scoring that pretraining objectives share."""
+"""What the training loop asks of an objective, and what several objectives share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -17,22 +18,50 @@ class Problem:
     """A batch, posed."""
 
     hidden: Tensor | None
-    """(B, L), True where the model must not see the input; None hides nothing."""
+    """(B, L), True where the model must not see the input, or k where it sees the k-th stand-in instead; None hides
+    nothing."""
     targets: Tensor
     """(B, L) ids, (B, L, features) values, or (B,) classes."""
     scored: Tensor
     """(B, L) or (B,), True where an answer counts."""
+    inputs: Tensor | None = None
+    """What the model is given, where that is not the batch as it is."""
+    lengths: Tensor | None = None
+    """(B,), valid positions of those inputs."""
+
+    def given(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What the model is called with: inputs, lengths, hidden."""
+        inputs = batch.inputs if self.inputs is None else self.inputs
+        return inputs, batch.lengths if self.lengths is None else self.lengths, self.hidden
 
 
 class Objective(Protocol):
     """One way to learn from a batch."""
 
-    requires_causal: bool
-    """Whether the answer stands in the input of a model that sees both sides."""
-    outputs: int
-    """Size of the model's answer."""
-    pooled: bool
-    """One answer an example, or one a position."""
+    @property
+    def requires_causal(self) -> bool:
+        """Whether the answer stands in the input of a model that sees both sides."""
+        ...
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Kinds of input it can work with, of `TaskSpec.kind`."""
+        ...
+
+    @property
+    def outputs(self) -> int | None:
+        """Size of the model's answer; None: as many numbers as the model has channels."""
+        ...
+
+    @property
+    def pooled(self) -> bool:
+        """One answer an example, or one a position."""
+        ...
+
+    @property
+    def stand_ins(self) -> int:
+        """How many learned vectors it needs to stand in for hidden inputs."""
+        ...
 
     def pose(self, batch: Batch, generator: torch.Generator) -> Problem:
         """Choose what is hidden and what is asked; `generator` lives on the CPU."""
@@ -64,3 +93,92 @@ def reconstruction_score(answers: Tensor, problem: Problem) -> tuple[Tensor, int
     else:
         total = F.cross_entropy(answers, targets.long(), reduction="sum")
     return total, len(targets)
+
+
+def squared_error(answers: Tensor, problem: Problem) -> tuple[Tensor, int]:
+    """Squared error, mean over the features of a step, summed over scored positions; and how many those are."""
+    answers, targets = answers[problem.scored], problem.targets[problem.scored]
+    return (answers - targets).square().mean(-1).sum(), len(targets)
+
+
+def valid(batch: Batch) -> Tensor:
+    """(B, L), True where a position is no padding."""
+    return torch.arange(batch.inputs.shape[1], device=batch.lengths.device) < batch.lengths[:, None]
+
+
+@runtime_checkable
+class HasTeacher(Protocol):
+    """An objective whose targets are what a slowly following copy of the model says of the whole input."""
+
+    momentum: float
+    """How much of the copy stays at each step."""
+
+    def taught(self, problem: Problem, representation: Tensor) -> Problem:
+        """The problem with its targets, from the copy's last layer (B, L, H)."""
+        ...
+
+
+# -- rewriting a sequence
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """A sequence in the making: position by position an original one, or a stand-in; and what is asked there."""
+
+    sources: list[int] = field(default_factory=list)
+    """The original position that is shown; 0 below a stand-in."""
+    stand_ins: list[int] = field(default_factory=list)
+    """0, or which stand-in is seen instead."""
+    asked: list[int] = field(default_factory=list)
+    """The original position whose token is asked for here; -1 for none."""
+    NOTHING: ClassVar[int] = -1
+
+    def show(self, positions: Iterable[int]) -> None:
+        """Original positions, as they are."""
+        for position in positions:
+            self._add(position, 0, self.NOTHING)
+
+    def stand_in(self, which: int) -> None:
+        """One position that is seen as a stand-in."""
+        self._add(0, which, self.NOTHING)
+
+    def ask(self, positions: Iterable[int], which: int) -> None:
+        """A stand-in for each of these positions, at which its token is asked for."""
+        for position in positions:
+            self._add(0, which, position)
+
+    def cut(self, length: int) -> None:
+        """Keep the first positions."""
+        del self.sources[length:], self.stand_ins[length:], self.asked[length:]
+
+    def extend(self, other: Rewritten) -> None:
+        """Put another one behind."""
+        self.sources += other.sources
+        self.stand_ins += other.stand_ins
+        self.asked += other.asked
+
+    def _add(self, source: int, which: int, asked: int) -> None:
+        self.sources.append(source)
+        self.stand_ins.append(which)
+        self.asked.append(asked)
+
+
+def rewrite(batch: Batch, rewritten: Sequence[Rewritten]) -> Problem:
+    """The problem of a batch of token ids in which every example is shown as its `Rewritten` says."""
+    lengths = torch.tensor([len(one.sources) for one in rewritten])
+    columns = int(lengths.max())
+    sources, stand_ins, asked = (
+        torch.tensor([[*row, *[fill] * (columns - len(row))] for row in rows]).to(batch.inputs.device)
+        for rows, fill in (
+            ([one.sources for one in rewritten], 0),
+            ([one.stand_ins for one in rewritten], 0),
+            ([one.asked for one in rewritten], Rewritten.NOTHING),
+        )
+    )
+    return Problem(
+        hidden=stand_ins,
+        targets=batch.inputs.gather(1, asked.clamp(min=0)),
+        scored=asked >= 0,
+        inputs=batch.inputs.gather(1, sources),
+        lengths=lengths.to(batch.lengths.device),
+    )

@@ -2,13 +2,15 @@
 
     y = softmax(q k^T / sqrt(d)) v
 
-through torch's `scaled_dot_product_attention`. Source: Vaswani et al. 2017, arXiv 1706.03762; rotary positions:
+through torch's `scaled_dot_product_attention`, which shows no weights; `Weights` computes the same ones, some rows at a
+time. Source: Vaswani et al. 2017, arXiv 1706.03762; rotary positions:
 Su et al. 2021, arXiv 2104.09864; windows: Beltagy et al. 2020, arXiv 2004.05150.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -116,8 +118,62 @@ def laplace_attention(
     if causal:
         visible = visible & (position <= position[:, None])
     scores = q @ k.transpose(-1, -2) / visible.sum(-1, keepdim=True) + bias
-    weights = (1 + torch.erf((scores - math.sqrt(0.5)) * math.sqrt(2 * math.pi))) / 2
-    return F.dropout(weights * visible, dropout) @ v
+    return F.dropout(laplace(scores) * visible, dropout) @ v
+
+
+def laplace(scores: Tensor) -> Tensor:
+    """(1 + erf((x - m) / (s sqrt 2))) / 2 with m = sqrt(1/2), s = sqrt(1/(4 pi)); source as `laplace_attention`."""
+    return (1 + torch.erf((scores - math.sqrt(0.5)) * math.sqrt(2 * math.pi))) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What an attention's weights are made of, as the mixer has them; no table of (L, L) until rows are asked for."""
+
+    q: Tensor
+    """(B, heads, L, d), turned by their positions where the mixer does that."""
+    k: Tensor
+    """(B, heads, L, d)"""
+    v: Tensor
+    """(B, heads, L, values): what the weights read."""
+    lengths: Tensor
+    """(B,), valid positions from the left."""
+    causal: bool
+    window: int = 0
+    """Largest distance between a query and a key it sees; 0: no limit."""
+    chunk: int = 0
+    """Keys outside the query's own stretch of so many steps are not seen; 0: one stretch."""
+    bias: tuple[Tensor, Tensor] | None = None
+    """Laplace attention instead of softmax: two (L, d) whose product is added to the scores."""
+
+    def example(self, position: int) -> Weights:
+        """One example of the batch, as a batch of one."""
+        only = slice(position, position + 1)
+        return replace(self, q=self.q[only], k=self.k[only], v=self.v[only], lengths=self.lengths[only])
+
+    def visible(self, start: int, stop: int) -> Tensor:
+        """(B, 1, rows, L): the keys that the queries from `start` to `stop` may see; padding is none."""
+        key = torch.arange(self.k.shape[2], device=self.k.device)
+        query = key[start:stop, None]
+        seen = (key < self.lengths[:, None])[:, None, None, :]
+        if self.causal:
+            seen = seen & (key <= query)
+        if self.window:
+            seen = seen & ((key - query).abs() <= self.window)
+        if self.chunk:
+            seen = seen & (key // self.chunk == query // self.chunk)
+        return seen.expand(-1, -1, len(query), -1)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """(B, heads, rows, L), float64: weights of the queries from `start` to `stop`; of no meaning at padded ones."""
+        seen = self.visible(start, stop)
+        scores = self.q[:, :, start:stop].double() @ self.k.double().transpose(-1, -2)
+        if self.bias is None:
+            scores = (scores / math.sqrt(self.q.shape[-1])).masked_fill(~seen, -math.inf)
+            return torch.softmax(scores, dim=-1)
+        of_query, of_key = self.bias
+        bias = of_query[start:stop].double() @ of_key.double().T
+        return laplace(scores / seen.sum(-1, keepdim=True).clamp(min=1) + bias) * seen
 
 
 def sinusoid(length: int, channels: int, device: torch.device | None = None) -> Tensor:

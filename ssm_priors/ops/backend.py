@@ -1,7 +1,8 @@
-"""Which arithmetic runs on the CPU: the compiled kernels (`fused`) where they are there and right, else torch's.
+"""Which arithmetic runs on the CPU: torch's, or the compiled kernels (`fused`).
 
-Decided once a process, at the first operation that asks. Both agree to rounding; which one ran is part of a run's
-provenance. The environment variable SSM_PRIORS_BACKEND chooses by hand: auto, fused or torch.
+The environment variable SSM_PRIORS_BACKEND decides, once a process, at the first operation that asks: torch (the
+default), auto (the compiled kernels where they are there and right, else torch's) or fused (or nothing). They agree to
+rounding, so a run's numbers depend on it as on the machine; which one ran is part of its provenance.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ssm_priors.ops.fftconv import fftconv
 from ssm_priors.ops.vandermonde import vandermonde
 
 VARIABLE = "SSM_PRIORS_BACKEND"
+DEFAULT = "torch"
 TOLERANCE = 1e-4
 """Of the self-check: largest difference over largest value. Both sides are right to 1e-6; a wrong one is off by 1."""
 
@@ -49,7 +51,7 @@ def chosen() -> Backend:
     """
     global _chosen
     if _chosen is None:
-        _chosen = _choose(os.environ.get(VARIABLE, "auto"))
+        _chosen = _choose(os.environ.get(VARIABLE, DEFAULT))
     return _chosen
 
 
@@ -78,7 +80,7 @@ def _choose(wanted: str) -> Backend:
     if wanted not in ("auto", "fused", "torch"):
         raise BadConfig(f"{VARIABLE}={wanted}: auto, fused or torch was expected")
     if wanted == "torch":
-        return Backend("torch", "asked for")
+        return Backend("torch", f"{VARIABLE}=auto takes the compiled kernels where there are any")
     library, detail = fused.load()
     if library is not None:
         off = _difference()

@@ -3,11 +3,11 @@
     y = act(u * K + D u), act GELU or nothing;   K[h, l] = 2 Re sum_n C_n z_n^l
 
 A library without torch's or Python's headers, called through ctypes and registered as torch operators, so that
-autograd and `torch.compile` see them. There is one object for processors with x86-64-v4 (16 float lanes) and one for
-x86-64-v3 (8); installing builds them where it finds a compiler. Float32 on the CPU only.
+autograd and `torch.compile` see them. It is compiled for x86-64-v3 (8 float lanes); installing builds it where it finds
+a compiler. Float32 on the CPU only.
 
 From any number of threads come the same bits: what threads share is written by one of them, and sums over the batch are
-cut by its shape, not by the number of threads. The two objects round differently from each other.
+cut by its shape, not by the number of threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 OBJECTS = {
-    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"},
 }
 """What an object is compiled for, the better first -> what the processor must have, in the words of /proc/cpuinfo."""

@@ -1,8 +1,8 @@
 """Presets: named settings of a whole run, as TOML files beside this one.
 
 A preset has a `description`, a table `run` with the settings shared by all, and tables `models.NAME`, `tasks.NAME` and
-`objectives.NAME` that say what is different for one model, task or objective. `compose` merges them into the mapping
-that `RunConfig.from_dict` takes.
+`objectives.NAME` that say what is different for one model, task or objective; `tasks.ucr` for all tasks `ucr:NAME`.
+`compose` merges them into the mapping that `RunConfig.from_dict` takes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from ssm_priors.config import parse_toml
 from ssm_priors.errors import BadConfig, UnknownName
+from ssm_priors.registry import family_of
 
 
 def names() -> list[str]:
@@ -28,9 +29,9 @@ def load(name: str) -> dict[str, Any]:
     return parse_toml(files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def fraction(settings: Mapping[str, Any]) -> float:
-    """The share of the training split that a preset uses where nothing else is asked for."""
-    return float(settings["run"].get("fraction", 1.0))
+def fraction(settings: Mapping[str, Any], task: str) -> float:
+    """The share of a task's training split that a preset uses where nothing else is asked for."""
+    return float(merge(settings["run"], _of_task(settings, task)).get("fraction", 1.0))
 
 
 def refuse_idle(changes: Mapping[str, Any], pretrains: Iterable[str]) -> None:
@@ -59,7 +60,7 @@ def compose(
         changes: a nested mapping laid over the result, from the command line.
     """
     table = load(preset) if isinstance(preset, str) else preset
-    raw = merge(table["run"], table.get("tasks", {}).get(task, {}))
+    raw = merge(table["run"], _of_task(table, task))
     raw = merge(raw, table.get("models", {}).get(model, {}))
     raw = merge(raw, {"task": {"name": task}, "model": {"mixer": {"name": model}}})
     if init is not None:
@@ -81,3 +82,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = deepcopy(value)
     return merged
+
+
+def _of_task(table: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """What is different for a task: its family's table, and its own laid over it."""
+    tables = table.get("tasks", {})
+    return merge(tables.get(family_of(task), {}), tables.get(task, {}))

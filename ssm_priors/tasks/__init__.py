@@ -1,5 +1,6 @@
 """Tasks: data with a metric, one file each, registered in `ssm_priors.registry.TASKS`.
 
-A task is a class with a nested `Config` and a static method `load(options) -> Task`; its docstring's first line and
-`Source:` are what `ssmp list tasks` shows. Loading reads files only: nothing is ever fetched from a network.
+A task is a class that fits `task.TaskKind`: a nested `Config`, `origin`, `spec(options)` and `load(options)`; its
+docstring's first line is what `ssmp list tasks` shows. Data too large to ship lie in the `store`, written once by
+`prepare`. Loading reads files only: nothing is ever fetched from a network.
 """

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from ssm_priors.batch import TaskSpec
-from ssm_priors.errors import BadData
+from ssm_priors.errors import NotReady
 from ssm_priors.registry import TASKS
 from ssm_priors.seeds import numpy_stream
 from ssm_priors.tasks.task import Task, fixed_length, stratified_parts
 
 SIZES = [1257, 180, 360]
+MISSING = "task 'digits' reads its data from scikit-learn, which is not installed: pip install scikit-learn"
 
 
 @TASKS.register("digits")
@@ -21,22 +23,31 @@ class Digits:
     Source: UCI optical recognition of handwritten digits, as shipped in scikit-learn, which must be installed.
     """
 
+    origin = "ships with scikit-learn"
+
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Config:
         """The digits have no options."""
 
     @staticmethod
+    def spec(options: Config) -> TaskSpec:
+        """Images of 8 x 8 pixels, row by row."""
+        return TaskSpec(kind="continuous", length=64, classes=10, width=8)
+
+    @staticmethod
+    def missing(options: Config) -> str:
+        """Whether scikit-learn is."""
+        return "" if find_spec("sklearn") else MISSING
+
+    @staticmethod
     def load(options: Config) -> Task:
-        """The three splits; raises BadData where scikit-learn is missing."""
+        """The three splits; raises NotReady where scikit-learn is missing."""
         try:
             from sklearn.datasets import load_digits
         except ModuleNotFoundError as missing:
-            raise BadData(
-                "task 'digits' reads its data from scikit-learn, which is not installed: pip install scikit-learn"
-            ) from missing
+            raise NotReady(MISSING) from missing
         pixels, labels = load_digits(return_X_y=True)
         rows = stratified_parts(labels, SIZES, numpy_stream(0, "digits", "split"))
         inputs = (pixels / 8 - 1)[:, :, None]
         train, validation, test = (fixed_length(inputs[part], labels[part]) for part in rows)
-        spec = TaskSpec(kind="continuous", length=64, classes=10)
-        return Task(spec, train, validation, test, hashlib.sha256(pixels.tobytes()).hexdigest())
+        return Task(Digits.spec(options), train, validation, test, hashlib.sha256(pixels.tobytes()).hexdigest())

@@ -15,13 +15,24 @@ from typing import Any, NamedTuple, TextIO
 import torch
 from torch import Tensor
 
+from ssm_priors.batch import Batch
 from ssm_priors.checkpoints import container
 from ssm_priors.checkpoints.checkpoint import load_exactly
 from ssm_priors.errors import BadData
+from ssm_priors.metrics import Metric
 from ssm_priors.models.build import Model
+from ssm_priors.training.teacher import Teacher
 
-COLUMNS = ("phase", "step", "epoch", "loss", "learning_rate", "gradient_norm", "validation_loss", "validation_accuracy")
 KIND = "state"
+
+
+COLUMNS = ("phase", "step", "epoch", "loss", "learning_rate", "gradient_norm", "validation_loss")
+"""What every run's `metrics.csv` has; one more is called after the task's metric."""
+
+
+def columns(metric: Metric) -> tuple[str, ...]:
+    """All columns of `metrics.csv`."""
+    return (*COLUMNS, f"validation_{metric.name}")
 
 
 @dataclass(slots=True)
@@ -33,13 +44,28 @@ class Progress:
     """Steps of this phase that are done."""
     best_step: int = 0
     best_metric: float | None = None
-    """Best validation accuracy so far; None before the first validation."""
+    """Best value of the validation metric so far; None before the first validation."""
     best: dict[str, Tensor] = field(default_factory=dict)
     """Weights at `best_step`."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Time spent in each phase, over all sittings."""
     examples: dict[str, int] = field(default_factory=dict)
     """Training examples seen in each phase, repeats counted."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Valid positions seen in each phase, repeats counted."""
+    shapes: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Phase -> "BxL" -> how many of its steps had a batch of B examples padded to L positions."""
+
+    def next(self, phase: str) -> Progress:
+        """The start of the phase after this one; what was spent is carried on."""
+        return Progress(phase, seconds=self.seconds, examples=self.examples, tokens=self.tokens, shapes=self.shapes)
+
+    def count(self, batch: Batch) -> None:
+        """Add a batch that was trained on."""
+        self.examples[self.phase] = self.examples.get(self.phase, 0) + len(batch)
+        self.tokens[self.phase] = self.tokens.get(self.phase, 0) + int(batch.lengths.sum())
+        shapes, shape = self.shapes.setdefault(self.phase, {}), f"{len(batch)}x{batch.inputs.shape[1]}"
+        shapes[shape] = shapes.get(shape, 0) + 1
 
 
 class Saved(NamedTuple):
@@ -57,6 +83,7 @@ class Journal:
 
     def __init__(self, folder: Path, save_every: float):
         self.folder = folder
+        self.columns: tuple[str, ...] = ()
         self.save_every = save_every
         self.state = folder / "state.pt"
         self._metrics: TextIO
@@ -74,15 +101,16 @@ class Journal:
         progress = Progress(**record["progress"], best=_under("best.", tensors))
         return Saved(progress, tensors, record["metrics_bytes"], record["threads"])
 
-    def open(self, keep_bytes: int) -> None:
+    def open(self, keep_bytes: int, metric: Metric) -> None:
         """Open the metrics file for appending, cut to its first `keep_bytes` bytes; raises BadData if it has fewer."""
+        self.columns = columns(metric)
         path = self.folder / "metrics.csv"
         if keep_bytes and (not path.exists() or path.stat().st_size < keep_bytes):
             raise BadData(f"{path} lacks rows that state.pt counts on; remove state.pt to begin this run again")
         self._metrics = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115 (closed by `close`)
         self._metrics.truncate(keep_bytes)
         if keep_bytes == 0:
-            self._metrics.write(",".join(COLUMNS) + "\n")
+            self._metrics.write(",".join(self.columns) + "\n")
 
     def close(self) -> None:
         """Flush and close the metrics file."""
@@ -90,22 +118,28 @@ class Journal:
 
     def row(self, values: dict[str, Any]) -> None:
         """Append one step's row; absent columns stay empty, floats are written so that they read back exactly."""
-        self._metrics.write(",".join(_cell(values.get(column)) for column in COLUMNS) + "\n")
+        self._metrics.write(",".join(_cell(values.get(column)) for column in self.columns) + "\n")
 
-    def save_if_due(self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer) -> None:
+    def save_if_due(
+        self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer, teacher: Teacher | None = None
+    ) -> None:
         """Save the state if the last time is long enough ago."""
         if time.monotonic() - self._saved >= self.save_every:
-            self.save(progress, model, optimiser)
+            self.save(progress, model, optimiser, teacher)
 
-    def save(self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer) -> None:
+    def save(
+        self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer, teacher: Teacher | None = None
+    ) -> None:
         """Write `state.pt`; the metrics rows it counts are on the disk before it is."""
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
+        if teacher is not None:
+            tensors |= {f"teacher.{name}": tensor for name, tensor in teacher.state_dict().items()}
         for index, moments in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{index}.{name}": tensor for name, tensor in moments.items()}
-        fields = ("phase", "step", "best_step", "best_metric", "seconds", "examples")
+        fields = ("phase", "step", "best_step", "best_metric", "seconds", "examples", "tokens", "shapes")
         record = {
             "progress": {name: getattr(progress, name) for name in fields},
             "metrics_bytes": self._metrics.tell(),
@@ -119,9 +153,13 @@ class Journal:
         self.state.unlink(missing_ok=True)
 
 
-def restore(model: Model, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def restore(
+    model: Model, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], teacher: Teacher | None = None
+) -> None:
     """Put a saved state's tensors back."""
     load_exactly(model, _under("model.", tensors))
+    if teacher is not None:
+        teacher.restore(_under("teacher.", tensors))
     moments: dict[int, dict[str, Tensor]] = {}
     for key, tensor in _under("optimiser.", tensors).items():
         index, name = key.split(".")

@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ssm_priors.batch import Batch, TaskSpec
 from ssm_priors.config import PhaseConfig
 from ssm_priors.errors import RunFailed
+from ssm_priors.metrics import ACCURACY, Metric, metric_of
 from ssm_priors.models.build import Model
-from ssm_priors.objectives.objective import Objective
+from ssm_priors.objectives.objective import Objective, Problem
 from ssm_priors.seeds import derive, torch_stream
 from ssm_priors.tasks.task import Split
 from ssm_priors.training.evaluate import evaluate
 from ssm_priors.training.journal import Journal, Progress, restore
 from ssm_priors.training.optimiser import adamw, set_rate
+from ssm_priors.training.teacher import Teacher, taught, teacher_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,11 @@ class StepReport:
     epochs: int
     loss: float
     metric: float | None
-    """Validation accuracy, on steps that end an epoch of finetuning."""
+    """Its value on the validation split, on steps that end an epoch of finetuning."""
     examples: int
     """Seen in this phase so far, repeats counted."""
+    measure: Metric = ACCURACY
+    """What `metric` is a value of."""
 
 
 if TYPE_CHECKING:
@@ -59,6 +64,12 @@ class Phase:
     validation: Split | None
     """None: no validation, the last weights are kept. Pretraining must not see these inputs."""
     seed: int
+    spec: TaskSpec
+
+    @property
+    def metric(self) -> Metric:
+        """What validation measures."""
+        return metric_of(self.spec)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -75,6 +86,14 @@ class Phase:
         epoch, position = divmod(step, self.steps_per_epoch)
         order = torch.randperm(len(self.train), generator=torch_stream(self.seed, "order", self.name, epoch))
         return order[position * self.settings.batch_size :][: self.settings.batch_size]
+
+    def pose(self, batch: Batch, step: int) -> Problem:
+        """What a step asks about its batch."""
+        return self.objective.pose(batch, torch_stream(self.seed, "masks", self.name, step))
+
+    def score(self, model: Callable[..., Tensor], batch: Batch, problem: Problem) -> tuple[Tensor, int]:
+        """The model's loss on a posed batch, summed over what is scored, and how many that is."""
+        return self.objective.score(model(*problem.given(batch)), problem)
 
 
 def train(
@@ -104,35 +123,46 @@ def train(
         RunFailed: the loss or the gradient is not finite.
     """
     module, optimiser = fabric.setup(model, adamw(model, phase.settings))
+    teacher = teacher_of(phase.objective, model)
     if saved:
-        restore(model, optimiser.optimizer, saved)
+        restore(model, optimiser.optimizer, saved, teacher)
     watcher = _Clock(progress, phase.name)
     for step in range(progress.step, phase.steps):
         model.train()
         set_rate(optimiser, step, phase.steps, phase.settings.warmup)
-        loss, norm, examples = _step(phase, module, optimiser, fabric, step)
+        loss, norm, batch = _step(phase, module, optimiser, fabric, step, teacher)
+        if teacher is not None:
+            teacher.follow(model)
         metrics = _validate(phase, model, fabric.device, progress, step + 1)
         progress.step = step + 1
-        progress.examples[phase.name] = progress.examples.get(phase.name, 0) + examples
+        progress.count(batch)
         epoch = step // phase.steps_per_epoch
         rate = optimiser.param_groups[-1]["lr"]
         row = {"phase": phase.name, "step": step + 1, "epoch": epoch, "loss": loss, "learning_rate": rate}
         journal.row(row | {"gradient_norm": norm} | metrics)
         watcher.tick()
-        journal.save_if_due(progress, model, optimiser.optimizer)
-        accuracy = metrics.get("validation_accuracy")
-        seen = progress.examples[phase.name]
-        watch(StepReport(phase.name, step + 1, phase.steps, epoch, phase.settings.epochs, loss, accuracy, seen))
+        journal.save_if_due(progress, model, optimiser.optimizer, teacher)
+        value, seen = metrics.get(f"validation_{phase.metric.name}"), progress.examples[phase.name]
+        epochs = phase.settings.epochs
+        watch(StepReport(phase.name, step + 1, phase.steps, epoch, epochs, loss, value, seen, phase.metric))
     return progress.best or _copy(model)
 
 
-def _step(phase: Phase, module: _FabricModule, optimiser: torch.optim.Optimizer, fabric: Fabric, step: int) -> tuple:
-    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the number of examples."""
+def _step(
+    phase: Phase,
+    module: _FabricModule,
+    optimiser: torch.optim.Optimizer,
+    fabric: Fabric,
+    step: int,
+    teacher: Teacher | None,
+) -> tuple[float, float, Batch]:
+    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the batch."""
     batch = phase.train.take(phase.rows(step)).to(fabric.device)
-    problem = phase.objective.pose(batch, torch_stream(phase.seed, "masks", phase.name, step))
+    problem = phase.pose(batch, step)
+    with fabric.autocast():
+        problem = taught(phase.objective, problem, batch, teacher)
     torch.manual_seed(derive(phase.seed, "dropout", phase.name, step))
-    answers = module(batch.inputs, batch.lengths, problem.hidden)
-    total, count = phase.objective.score(answers, problem)
+    total, count = phase.score(module, batch, problem)
     if count == 0:
         raise RunFailed(
             f"{phase.name}, step {step + 1}: no position of the batch is scored; its examples are too short"
@@ -149,17 +179,18 @@ def _step(phase: Phase, module: _FabricModule, optimiser: torch.optim.Optimizer,
             f"(now {phase.settings.ssm_learning_rate:g}), a longer warmup, or a smaller clip."
         )
     optimiser.step()
-    return loss.item(), norm.item(), len(batch)
+    return loss.item(), norm.item(), batch
 
 
 def _validate(phase: Phase, model: Model, device: torch.device, progress: Progress, step: int) -> dict[str, float]:
     """At the end of an epoch: metrics, and a copy of the weights they belong to if they are the best so far."""
     if phase.validation is None or step % phase.steps_per_epoch:
         return {}
-    result = evaluate(model, phase.validation, phase.settings.batch_size, device)
-    if progress.best_metric is None or result.accuracy > progress.best_metric:
-        progress.best_metric, progress.best_step, progress.best = result.accuracy, step, _copy(model)
-    return {"validation_loss": result.loss, "validation_accuracy": result.accuracy}
+    result = evaluate(model, phase.validation, phase.settings.batch_size, device, phase.spec)
+    value = result.value
+    if progress.best_metric is None or phase.metric.is_better(value, progress.best_metric):
+        progress.best_metric, progress.best_step, progress.best = value, step, _copy(model)
+    return {"validation_loss": result.loss, f"validation_{phase.metric.name}": value}
 
 
 def _copy(model: Model) -> dict[str, Tensor]:

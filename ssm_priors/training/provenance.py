@@ -50,6 +50,11 @@ def process_peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def device_peak_memory(device: torch.device) -> int | None:
+    """Most memory that tensors of this process have held on a CUDA device, in bytes; None on the CPU."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
 def _processor() -> str:
     listing = Path("/proc/cpuinfo")
     if listing.exists():

@@ -2,7 +2,7 @@
 
 1. pretraining, if asked for: the training split's inputs only; no labels, no other split; the last weights are kept
 2. the head is dropped, a fresh one put on, everything finetuned on the labels with a fresh optimiser
-3. the weights with the best validation accuracy are tested, once
+3. the weights with the best value of the validation metric are tested, once
 
 Source: Amos, Berant, Gupta 2023, arXiv 2310.02980, section 2.
 """
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -21,19 +22,23 @@ import torch
 from torch import Tensor
 
 from ssm_priors import atomic
+from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints.checkpoint import Checkpoint, load_exactly
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import claimed, remove_leftovers
-from ssm_priors.models.build import build, check_names, parameter_count
+from ssm_priors.metrics import metric_of
+from ssm_priors.models.build import Model, build, check_names, parameter_count
+from ssm_priors.objectives.objective import Objective
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
-from ssm_priors.tasks.task import Task, fraction_of
+from ssm_priors.tasks.task import Split, Task, fraction_of
 from ssm_priors.training.allocator import keep_freed_memory
+from ssm_priors.training.compute import phase_flops
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loop import Phase, Watch, train
-from ssm_priors.training.provenance import process_peak_memory, provenance
+from ssm_priors.training.provenance import device_peak_memory, process_peak_memory, provenance
 
 CONFIG = "run.toml"
 CHECKPOINT = "ckpt.pt"
@@ -83,7 +88,7 @@ def run(
 
 
 def read_finished(folder: Path, config: RunConfig | None = None) -> tuple[Checkpoint, np.ndarray, np.ndarray]:
-    """What a finished run left, held against itself: checkpoint, predicted and right class of every test example.
+    """What a finished run left, held against itself: checkpoint, prediction and target of every test example.
 
     Args:
         folder: of the run.
@@ -96,9 +101,13 @@ def read_finished(folder: Path, config: RunConfig | None = None) -> tuple[Checkp
     if config is not None and checkpoint.config != config:
         raise BadData(f"{folder / CHECKPOINT} is of another run, {checkpoint.config.fingerprint}")
     prediction, target = _read_test(folder / TEST)
-    recorded = checkpoint.record.get("metrics", {}).get("test_accuracy")
-    if not isinstance(recorded, float) or not math.isclose((prediction == target).mean(), recorded, abs_tol=1e-9):
-        raise BadData(f"{folder}: {CHECKPOINT} and {TEST} disagree about the test accuracy")
+    metric = metric_of(checkpoint.spec)
+    if target.ndim != (1 if checkpoint.spec.answer == "class" else 2):
+        raise BadData(f"{folder / TEST}: targets of shape {target.shape} do not answer for {checkpoint.spec.answer}")
+    recorded = checkpoint.record.get("metrics", {}).get(f"test_{metric.name}")
+    found = metric.value(metric.score(prediction, target))
+    if not isinstance(recorded, float) or not math.isclose(found, recorded, abs_tol=1e-9):
+        raise BadData(f"{folder}: {CHECKPOINT} and {TEST} disagree about the test {metric.title}")
     return checkpoint, prediction, target
 
 
@@ -112,7 +121,8 @@ def _train_and_test(
     origin = provenance(device=device, data_sha256=task.sha256)
     phases = _phases(config, task)
     progress = saved.progress if saved else Progress(phases[0].name)
-    journal.open(saved.metrics_bytes if saved else 0)
+    metric = metric_of(task.spec)
+    journal.open(saved.metrics_bytes if saved else 0, metric)
     carried: dict[str, Tensor] | None = None
     try:
         for phase in phases:
@@ -120,10 +130,8 @@ def _train_and_test(
                 carried = Checkpoint.read(folder / PRETRAINED).tensors
                 continue
             if progress.phase != phase.name:
-                progress, saved = Progress(phase.name, seconds=progress.seconds, examples=progress.examples), None
-            model = build(
-                config.model, task.spec, config.seed, outputs=phase.objective.outputs, pooled=phase.objective.pooled
-            )
+                progress, saved = progress.next(phase.name), None
+            model = _model(config, task.spec, phase.objective)
             if carried is not None:
                 load_exactly(model, carried, fresh="head.")
             weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch)
@@ -136,20 +144,19 @@ def _train_and_test(
     finally:
         journal.close()
     load_exactly(model, weights)
-    tested = evaluate(model.to(device), task.test, config.finetune.batch_size, device)
+    tested = evaluate(model.to(device), task.test, config.finetune.batch_size, device, task.spec)
     _write_test(folder / TEST, tested)
     metrics = {
-        "validation_accuracy": progress.best_metric,
-        "test_accuracy": tested.accuracy,
+        f"validation_{metric.name}": progress.best_metric,
+        f"test_{metric.name}": tested.value,
         "test_loss": tested.loss,
         "test_examples": len(task.test),
     }
-    cost = {
-        "seconds": progress.seconds,
-        "examples": progress.examples,
-        "parameters": parameter_count(model),
+    memory = {
         "process_peak_memory_bytes": process_peak_memory(),
+        "device_peak_memory_bytes": device_peak_memory(device),
     }
+    cost = {"parameters": parameter_count(model), **_compute(config, task, phases, progress), **memory}
     record = {"step": progress.best_step, "metrics": metrics, "cost": cost, "provenance": origin}
     checkpoint = Checkpoint(config=config, spec=task.spec, phase="finetune", tensors=weights, record=record)
     checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
@@ -171,7 +178,7 @@ def prepare(config: RunConfig) -> Task:
             raise BadConfig(
                 f"{name}.batch_size: {phase.batch_size} is larger than the training split's {len(subset)} examples"
             )
-    return Task(task.spec, subset, task.validation, task.test, task.sha256)
+    return Task(_scaled(task.spec, subset), subset, task.validation, task.test, task.sha256)
 
 
 def preflight(config: RunConfig) -> None:
@@ -181,7 +188,20 @@ def preflight(config: RunConfig) -> None:
         UnknownName, BadConfig, BadData
     """
     task = prepare(config)
-    build(config.model, task.spec, config.seed, outputs=task.spec.classes, pooled=True)
+    for phase in _phases(config, task):
+        _model(config, task.spec, phase.objective)
+
+
+def _model(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
+    """The model of a phase as it is built, with the head that its objective asks for; no weights carried over yet."""
+    return build(
+        config.model,
+        spec,
+        config.seed,
+        outputs=objective.outputs,
+        pooled=objective.pooled,
+        stand_ins=objective.stand_ins,
+    )
 
 
 def pick_device(name: str) -> torch.device:
@@ -210,11 +230,50 @@ def _phases(config: RunConfig, task: Task) -> list[Phase]:
     if config.pretrain and config.pretrain.objective:
         part = config.pretrain.objective
         objective = OBJECTIVES[part.name](part.options, task.spec)
+        if task.spec.kind not in objective.kinds:
+            raise BadConfig(
+                f"objective '{part.name}' works with {' and '.join(objective.kinds)} inputs, but those of task "
+                f"'{config.task.name}' are of kind {task.spec.kind}. See: ssmp list objectives"
+            )
         inputs = task.train.without_labels()
-        phases.append(Phase("pretrain", config.pretrain, objective, inputs, None, config.seed))
-    objective = Supervised(task.spec)
-    phases.append(Phase("finetune", config.finetune, objective, task.train, task.validation, config.seed))
+        phases.append(Phase("pretrain", config.pretrain, objective, inputs, None, config.seed, task.spec))
+    phases.append(
+        Phase("finetune", config.finetune, Supervised(task.spec), task.train, task.validation, config.seed, task.spec)
+    )
     return phases
+
+
+def _compute(config: RunConfig, task: Task, phases: list[Phase], progress: Progress) -> dict[str, Mapping[str, float]]:
+    """What training took, by phase; FLOPs are counted on models of their own, after all training is done."""
+    shapes = progress.shapes
+    # a run that an older version began has not counted its first steps
+    whole = [phase for phase in phases if sum(shapes.get(phase.name, {}).values()) == phase.steps]
+    flops = {}
+    for phase in whole:
+        flops[phase.name] = phase_flops(phase, _model(config, task.spec, phase.objective), shapes[phase.name])
+    return {
+        "flops": {name: count.training for name, count in flops.items()},
+        "forward_flops": {name: count.forward for name, count in flops.items()},
+        "steps": {phase.name: phase.steps for phase in phases},
+        "examples": progress.examples,
+        "tokens": {name: progress.tokens[name] for name in flops},
+        "seconds": progress.seconds,
+    }
+
+
+def _scaled(spec: TaskSpec, train: Split) -> TaskSpec:
+    """For real answers: the scale that makes those of the training examples 0 on average, with deviation 1.
+
+    Raises:
+        BadData: the answers are all the same.
+    """
+    if spec.answer != "values":
+        return spec
+    targets = train.labels.double()
+    deviation = targets.std(correction=0).item()
+    if deviation == 0:
+        raise BadData(f"all {len(train)} training examples have the same target, {targets[0].tolist()}")
+    return replace(spec, mean=targets.mean().item(), deviation=deviation)
 
 
 def _write_test(path: Path, tested: Evaluation) -> None:
@@ -228,7 +287,7 @@ def _read_test(path: Path) -> tuple[np.ndarray, np.ndarray]:
             prediction, target = arrays["prediction"], arrays["target"]
     except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
         raise BadData(f"{path}: no predictions can be read from it") from error
-    if prediction.ndim != 1 or prediction.shape != target.shape or len(target) == 0:
+    if prediction.ndim not in (1, 2) or prediction.shape != target.shape or len(target) == 0:
         raise BadData(f"{path}: {prediction.shape} predictions for {target.shape} targets")
     return prediction, target
 

@@ -1,231 +1,69 @@
-"""A study's results as a page for people (`report.html`) and a table for programs (`results.csv`).
+"""A study's results for people (`report.html`, `report.md`), for papers (`tables/`, `figures/`), and for programs.
 
-Charts are drawn here, once, and stand in the page as pictures: it opens anywhere, prints, and runs no code.
+The content is assembled once (`content`), drawn once (`pictures`), and put into every format (`formats`). Charts stand
+in the page as SVG: it opens anywhere, prints, runs no code, and still tells a mark's numbers to a pointer that rests on
+it.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import altair as alt
-import numpy as np
 import pandas as pd
-import vl_convert
 import xarray as xr
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ssm_priors import atomic
-from ssm_priors.analyses.charts.curves import curves as curves_chart
-from ssm_priors.analyses.charts.gap import gap as gap_chart
-from ssm_priors.analyses.charts.theme import FONT, Figure, spec
-from ssm_priors.analyses.schema import MADE_BY
-from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
 from ssm_priors.studies import results as runs
-from ssm_priors.studies import statistics
-from ssm_priors.studies.grid import NONE, Cell, Study
-from ssm_priors.studies.statistics import CellScore, percent
-from ssm_priors.training import run as method
-
-PICTURE_FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
-"""Fonts of the same widths: what is measured here must fit where the page is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """What there is to see of one task and fraction."""
-
-    title: str
-    about: str
-    """What the task is."""
-    figures: list[dict[str, str]]
-    """Title, caption, picture (a data URI)."""
+from ssm_priors.studies.grid import Study
+from ssm_priors.studies.report.content import Extra, assemble
+from ssm_priors.studies.report.document import Document
+from ssm_priors.studies.report.files import listed, write_all
+from ssm_priors.studies.report.formats import to_csv, to_html, to_latex, to_markdown
+from ssm_priors.studies.report.pictures import draw, to_pdf, to_png
 
 
-def write(study: Study, results: xr.Dataset, out: Path) -> dict[str, Path]:
-    """Write `report.html` and `results.csv` into a study's folder.
+def write(study: Study, results: xr.Dataset, out: Path, extra: Sequence[Extra] = ()) -> dict[str, Path]:
+    """Write a study's report into its folder.
 
     Args:
         study: what was asked.
         results: what `results.collect` gives.
         out: the study's folder, whose runs' learning curves are read.
+        extra: sections of others: title, figures, tables.
 
     Returns:
-        What each file is -> its path.
+        What it is -> path: the page, the Markdown, the table of runs, the folders of tables and figures.
+
+    Raises:
+        BadConfig: something that no report wrote stands where a file should go; nothing is written then.
     """
-    files = {"report": Path(out) / "report.html", "table": Path(out) / "results.csv"}
-    atomic.write_text(files["table"], runs.table(results).to_csv(index=False, lineterminator="\n"))
-    atomic.write_text(files["report"], render(study, results, runs.curves(results, out)))
+    out = Path(out)
+    document = assemble(study, results, runs.curves(results, out), extra)
+    table = runs.table(results).to_csv(index=False, lineterminator="\n")
+    write_all(out, {"results.csv": table.encode(), **contents(document)})
+    places = {"report": "report.html", "markdown": "report.md", "table": "results.csv"}
+    return {what: out / name for what, name in places.items()} | {name: out / name for name in ("tables", "figures")}
+
+
+def written(out: Path) -> list[Path]:
+    """Every file of the report in a study's folder; none if there is no report."""
+    return [Path(out) / name for name in sorted(listed(Path(out)))]
+
+
+def contents(document: Document) -> dict[str, bytes]:
+    """Every file of a report: path -> what it holds."""
+    drawn = {figure.name: draw(figure) for figure in document.figures}
+    files = {"report.html": to_html(document, drawn).encode(), "report.md": to_markdown(document).encode()}
+    for table in document.tables:
+        files[f"tables/{table.name}.csv"] = to_csv(table).encode()
+        files[f"tables/{table.name}.tex"] = to_latex(table).encode()
+    for name, svg in drawn.items():
+        files |= {f"figures/{name}.svg": svg.encode(), f"figures/{name}.png": to_png(svg)}
+        files[f"figures/{name}.pdf"] = to_pdf(svg)
     return files
 
 
-def render(study: Study, results: xr.Dataset, steps: pd.DataFrame) -> str:
-    """The page as HTML; every text in it is escaped.
-
-    Args:
-        study: what was asked.
-        results: of `results.collect`.
-        steps: of `results.curves`.
-    """
-    scores, effects = statistics.scores(results), statistics.effects(results)
-    environment = Environment(
-        loader=PackageLoader("ssm_priors.studies.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("template.html").render(
-        title=title(study),
-        asked=asked(study),
-        scores=scores,
-        effects=effects,
-        several_places=results.sizes["task"] * results.sizes["fraction"] > 1,
-        sections=list(_sections(scores, results, steps)),
-        runs=list(runs.table(results).itertuples()),
-        parts=parts(study),
-        method=source(method),
-        origins=origins(results),
-        configuration=study.config(study.cells()[-1], 0).to_toml(),  # the last cell pretrains, if any does
-        resamples=statistics.RESAMPLES,
-        claim_seeds=statistics.CLAIM_SEEDS,
-        percent=percent,
-        whole=_whole,
-        made_by=MADE_BY,
-        font=FONT,
-    )
-
-
-def title(study: Study) -> str:
-    """'s4d on mnist: does it matter where training starts?'."""
-    return f"{_listed(study.models)} on {_listed(study.tasks)}: does it matter where training starts?"
-
-
-def asked(study: Study) -> list[tuple[str, str]]:
-    """The study in words: axis -> its values."""
-    cells = study.cells()
-    inits = [init for init in dict.fromkeys(cell.init for cell in cells) if init != NONE]
-    objectives = [_start(pretrain) for pretrain in dict.fromkeys(cell.pretrain for cell in cells)]
-    fractions = [f"{fraction:.3g}" for fraction in dict.fromkeys(cell.fraction for cell in cells)]
-    rows = [
-        ("model", _listed(study.models)),
-        ("init", _listed(inits)),
-        ("training", _listed(objectives)),
-        ("task", _listed(study.tasks)),
-        ("share of the training data", _listed(fractions)),
-        ("seeds", f"{study.seeds} (0 to {study.seeds - 1})" if study.seeds > 1 else "1 (0)"),
-        ("preset", f"{study.preset}: {study.settings['description']}"),
-        ("changed settings", _listed(list(_flat(study.changes)))),
-    ]
-    return [(axis, values) for axis, values in rows if values]
-
-
-def parts(study: Study) -> list[tuple[str, str, str, str]]:
-    """Kind, name, what it is and source of everything the study chose by name."""
-    cells = study.cells()
-    chosen = [
-        ("model", MIXERS, [cell.model for cell in cells]),
-        ("init", INITS, [cell.init for cell in cells]),
-        ("objective", OBJECTIVES, [cell.pretrain for cell in cells]),
-        ("task", TASKS, [cell.task for cell in cells]),
-    ]
-    return [
-        (kind, name, summary(registry[name]), source(registry[name]))
-        for kind, registry, names in chosen
-        for name in dict.fromkeys(names)
-        if name != NONE
-    ]
-
-
-def origins(results: xr.Dataset) -> list[tuple[str, str]]:
-    """Where the results come from: what was recorded -> its values, several where runs differ."""
-    found: dict[str, list[str]] = {}
-    for task, records in json.loads(results.attrs["provenance"]).items():
-        for record in records:
-            for line in _flat(record):
-                key, _, value = line.partition(" = ")
-                values = found.setdefault(f"{key} ({task})" if key == "data_sha256" else key, [])
-                values += [] if value in values else [value]
-    return [(key.replace("_", " "), ", ".join(values)) for key, values in found.items()]
-
-
-def _sections(scores: Sequence[CellScore], results: xr.Dataset, steps: pd.DataFrame) -> Iterator[Section]:
-    """A section for every task, fraction and budget."""
-    for place in dict.fromkeys(_place(score.cell) for score in scores):
-        here = [score for score in scores if _place(score.cell) == place]
-        task, fraction, budget = place
-        chance = float(results.chance.sel(task=task))
-        figures = [gap_chart(*_gap_frames(here), chance)]
-        if len(steps):
-            own = steps[(steps.task == task) & (steps.fraction == fraction) & (steps.budget == budget)]
-            figures += [curves_chart(_named(own))] if own.loss.notna().any() else []
-        share = "" if fraction == 1 else f", {fraction:.3g} of the training data"
-        yield Section(f"{task}{share}", summary(TASKS[task]), [_drawn(figure) for figure in figures])
-
-
-def _place(cell: Cell) -> tuple[str, float, str]:
-    return cell.task, cell.fraction, cell.budget
-
-
-def _gap_frames(scores: Sequence[CellScore]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What the gap chart takes: cells, and seeds."""
-    cells, seeds = [], []
-    for score in scores:
-        names = {"cell": _label(score.cell), "model": score.cell.model}
-        estimate, low, high = score.interval or (np.nan, np.nan, np.nan)
-        numbers = {"accuracy": estimate, "low": low, "high": high}
-        cells.append(names | numbers | {"from_scratch": score.cell.pretrain == NONE, "note": score.reason})
-        seeds += [names | {"accuracy": accuracy} for accuracy in score.done]
-    return pd.DataFrame(cells), pd.DataFrame(seeds, columns=["cell", "model", "accuracy"])
-
-
-def _label(cell: Cell) -> str:
-    """A cell among those of the same task and fraction."""
-    return ", ".join([*_names(cell.model, cell.init), _start(cell.pretrain)])
-
-
-def _names(model: str, init: str) -> list[str]:
-    return [model] if init == NONE else [model, init]
-
-
-def _start(pretrain: str) -> str:
-    return "from scratch" if pretrain == NONE else f"{pretrain} pretraining"
-
-
-def _named(steps: pd.DataFrame) -> pd.DataFrame:
-    """Learning curves with the words that people read for model and init, and for pretraining."""
-    starts = [", ".join(_names(model, init)) for model, init in zip(steps.model, steps.init, strict=True)]
-    return steps.assign(start=starts, pretrain=[_start(name) for name in steps.pretrain])
-
-
-def _drawn(figure: Figure) -> dict[str, str]:
-    """A figure whose chart has become a picture that a page can hold."""
-    version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    drawn = spec(figure.chart)
-    drawn["config"] |= {"font": PICTURE_FONT}
-    svg = vl_convert.vegalite_to_svg(drawn, vl_version=version)
-    picture = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-    return {"title": figure.title, "caption": figure.caption, "picture": picture}
-
-
-def _whole(number: float) -> str:
-    """'1,234', or an empty string where there is none."""
-    return "" if pd.isna(number) else f"{number:,.0f}"
-
-
-def _flat(table: dict[str, Any], path: str = "") -> Iterator[str]:
-    """'versions.torch = 2.6' for every leaf of a nested mapping."""
-    for key, value in table.items():
-        name = f"{path}.{key}" if path else key
-        if isinstance(value, dict):
-            yield from _flat(value, name)
-        else:
-            yield f"{name} = {value}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1] if words else ""
+def render(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequence[Extra] = ()) -> str:
+    """The page alone, as HTML. Arguments as `assemble`."""
+    document = assemble(study, results, steps, extra)
+    return to_html(document, {figure.name: draw(figure) for figure in document.figures})

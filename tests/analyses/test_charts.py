@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ from ssm_priors.analyses.summaries import inspection
 from ssm_priors.errors import BadConfig
 from ssm_priors.registry import MIXERS
 
+from .chart_data import axis_titles, rows
 from .conftest import strict_json
 
 CHARTS = [kernel_charts.reach, kernel_charts.examples, spectrum_charts.eigenvalues, spectrum_charts.memory]
@@ -42,10 +42,6 @@ def synthetic(layers: int = 1, channels: int = 128, lags: int = 784, modes: int 
 
 def _ticks(dim: str, sizes: dict[str, int]) -> dict[str, xr.Variable]:
     return index(dim, range(sizes[dim]))
-
-
-def rows(figure: theme.Figure) -> list[dict[str, Any]]:
-    return [row for data in theme.spec(figure.chart)["datasets"].values() for row in data]
 
 
 @pytest.mark.parametrize("draw", CHARTS)
@@ -108,7 +104,7 @@ def test_a_thinned_cloud_keeps_its_rim_and_draws_nothing_that_is_not_finite(poin
 
 def test_every_axis_has_a_title_and_a_unit(checkpoint):
     dataset = inspection(checkpoint, 20)
-    titles = set(re.findall(r'"title": "([^"]*\([^"]*)"', json.dumps([theme.spec(f(dataset).chart) for f in CHARTS])))
+    titles = {title for draw in CHARTS for title in axis_titles(theme.spec(draw(dataset).chart)) if "(" in title}
     assert titles == {kernel_charts.SIGNED_LAG, "decay rate (1/step)", "frequency (cycles/step)", "timescale (steps)"}
 
 

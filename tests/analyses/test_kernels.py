@@ -7,11 +7,13 @@ import builders
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ssm_priors.analyses import kernels as analysis
-from ssm_priors.analyses.kernels import kernels
+from ssm_priors.analyses.kernels import kernels, profile, unroll
 from ssm_priors.analyses.models import NotThere
-from ssm_priors.errors import BadConfig, SsmPriorsError
+from ssm_priors.errors import BadConfig, BadData, SsmPriorsError
 from ssm_priors.models.mixers import s4d
 from ssm_priors.models.protocols import HasKernel
 from ssm_priors.priors.response import energy_lag
@@ -145,3 +147,99 @@ def test_any_convolution_will_do():
     assert found.dtype == np.float64
     assert found[0].all()
     assert found[1, 0].tolist() == [0, 1, 1, 1]
+
+
+class Given(torch.nn.Module):
+    """A convolution whose kernels are given: (direction, H, L)."""
+
+    def __init__(self, kernels):
+        super().__init__()
+        self.kernels = torch.as_tensor(np.asarray(kernels, float))
+
+    def kernel(self, length):
+        return self.kernels[..., :length]
+
+
+def described(*rows):
+    return {name: values.tolist() for name, values in profile(np.array(rows, dtype=float)).items()}
+
+
+def test_kernels_of_known_shape_have_known_numbers():
+    echo = np.zeros(20)
+    echo[7] = -3
+    flat = np.r_[np.ones(8), np.zeros(12)]
+    turns = np.r_[np.tile([1.0, 0.0, -1.0], 4), np.zeros(8)]
+    found = described(echo, flat, turns)
+    assert found["energy_lag"] == [7, 7, 11]
+    assert found["energy_share_lag"] == [[7, 7, 7], [0, 3, 7], [0, 5, 11]]
+    assert found["energy_centroid"] == pytest.approx([7, 3.5, 5.5])
+    assert found["effective_length"] == pytest.approx([1, 8, 8])
+    assert found["zero_crossings"] == [0, 0, 7]
+
+
+@given(st.floats(0.01, 1), st.floats(1e-6, 1e6))
+def test_one_decay_has_the_numbers_of_its_geometric_series(rate, size):
+    found = profile(size * np.exp(-rate * np.arange(4000))[None])
+    ratio = np.exp(-2 * rate)
+    assert found["energy_centroid"] == pytest.approx(ratio / (1 - ratio))
+    assert found["effective_length"] == pytest.approx((1 + ratio) / (1 - ratio))
+    assert found["energy_share_lag"][0] == pytest.approx(np.ceil(np.log([0.9, 0.5, 0.1]) / np.log(ratio)) - 1, abs=1)
+    assert found["zero_crossings"] == 0
+
+
+@pytest.mark.parametrize("period", [2, 10, 64])
+def test_a_sinusoid_crosses_zero_twice_a_period(period):
+    lags = np.arange(640)
+    found = profile(np.cos(2 * np.pi * (lags + 0.25) / period)[None])
+    assert found["zero_crossings"] == pytest.approx(2 * 640 / period, abs=1)
+
+
+def test_rounding_around_zero_is_no_crossing():
+    rows = np.exp(-np.arange(200.0))
+    assert profile((rows + 1e-16 * (-1.0) ** np.arange(200))[None])["zero_crossings"] == 0
+
+
+@pytest.mark.parametrize("kernel", [np.zeros(6), np.full(6, np.nan)])
+def test_a_kernel_without_energy_has_no_numbers(kernel):
+    assert all(np.isnan(values).all() for values in profile(kernel[None]).values())
+
+
+def test_numbers_are_those_of_each_kernel_however_many_there_are(checkpoint):
+    found = kernels(checkpoint, LENGTH)
+    for name, values in profile(found.kernel.values).items():
+        assert np.array_equal(found[name], values)
+        alone = profile(found.kernel.values[1, 3, 1][None])[name]
+        assert np.array_equal(values[1, 3, 1], alone[0])
+    assert found.energy_share_lag.sel(share=0.9, drop=True).equals(found.energy_lag)
+
+
+def test_a_kernel_that_looks_at_the_rows_above_peaks_in_the_first_column():
+    width, rows = 7, 5
+    kernel = np.zeros((2, 1, 38))
+    kernel[0, 0, ::width] = 1  # whole rows away, forward; backward begins at a distance of one
+    kernel[1, 0, width - 1 :: width] = 1
+    model = builders.model()
+    model.backbone.blocks[0].mixer = Given(kernel)
+    found = unroll(kernels(model, 38), width).kernel
+    assert found.dims == ("layer", "channel", "direction", "row", "column")
+    assert found.shape[-2:] == (rows + 1, width)
+    assert (found.sel(column=0)[0, 0, 0] == 1).all()
+    assert (found.sel(column=0, row=slice(1, None))[0, 0, 1] == 1).all()
+    assert (found.sel(column=slice(1, None)).isel(row=slice(0, rows)) == 0).all()
+    assert found.isel(row=-1, column=slice(3, None)).isnull().all()
+
+
+def test_unrolled_kernels_are_the_kernels(checkpoint):
+    found = kernels(checkpoint, 36)
+    image = unroll(found, 6)
+    assert image.attrs["width"] == 6
+    assert np.array_equal(image.kernel.values.reshape(found.kernel.shape), found.kernel.values)
+
+
+def test_what_does_not_unroll_is_refused(checkpoint):
+    found = kernels(checkpoint, 16)
+    for width in (0, 17):
+        with pytest.raises(BadConfig, match=f"a width of {width} columns"):
+            unroll(found, width)
+    with pytest.raises(BadData, match="no 'kernel'"):
+        unroll(found.drop_vars("kernel"), 4)

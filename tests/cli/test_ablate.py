@@ -64,6 +64,9 @@ def test_json_is_one_strict_document_that_agrees_with_the_checkpoints(ssmp, stud
     document = json.loads(said.stdout, parse_constant=lambda bare: pytest.fail(f"{bare} is not JSON"))
     told = sorted(cell["accuracy"] for cell in document["cells"])
     assert told == pytest.approx(sorted(run.record["metrics"]["test_accuracy"] for run in runs(folder).values()))
+    names = {Path(path).relative_to(folder).as_posix() for path in document["report_files"] if Path(path).is_file()}
+    assert len(names) == len(document["report_files"])
+    assert {"report.html", "report.md", "results.csv", "tables/compute.tex", "figures/gap-digits-0-15.pdf"} <= names
 
 
 def test_a_folder_of_another_study_is_refused_and_left_alone(ssmp, study):

@@ -63,7 +63,7 @@ def test_evaluate_finds_the_recorded_accuracy_exactly(ssmp, trained):
 def test_evaluate_refuses_the_pretrained_weights(ssmp, trained):
     said = ssmp("evaluate", trained[0] / "pretrained.pt")
     assert said.returncode == 2
-    assert "no classification head" in said.stderr
+    assert "no head for the task" in said.stderr
 
 
 def test_report_is_written_again_from_the_runs(ssmp, study, tmp_path):

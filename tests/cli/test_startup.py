@@ -8,10 +8,12 @@ import sys
 import pytest
 
 HEAVY = ("torch", "xarray", "altair", "pandas", "numpy", "scipy", "lightning_fabric")
-COMMANDS = ("ablate", "train", "evaluate", "inspect-kernels", "report", "bench", "list")
+INSPECT = ("inspect-kernels", "inspect-attention", "compare-priors")
+COMMANDS = ("ablate", "train", "evaluate", *INSPECT, "report", "bench", "list", "data")
+ALL = (*COMMANDS, "data list", "data prepare", "data verify")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([*name.split(), "--help"] for name in ALL)])
 def test_help_imports_nothing_heavy(arguments):
     code = (
         "import sys\nfrom ssm_priors.cli.app import app\n"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from builders import mixer_alone
+from golden import published
 
 from ssm_priors.errors import BadConfig
 from ssm_priors.models.mixers.dlr import DLR
@@ -12,15 +13,13 @@ PUBLISHED = {"dlr": "real", "dlr_bidir": "real", "dlr_imag": "imag", "dlr_sum": 
 
 
 @pytest.fixture(scope="module")
-def kernels(golden):
-    with np.load(golden / "kernels.npz", allow_pickle=False) as file:
-        return {key: value for key, value in file.items() if key.startswith("dlr")}
+def kernels():
+    return published("kernels")
 
 
 @pytest.fixture(scope="module")
-def layers(golden):
-    with np.load(golden / "layers_nfs.npz", allow_pickle=False) as file:
-        return {key: value for key, value in file.items() if key.startswith(("dlr", "u_BLH"))}
+def layers():
+    return published("layers_nfs")
 
 
 def carrying(Lambda: np.ndarray, W: np.ndarray, to_real: str = "real") -> DLR:

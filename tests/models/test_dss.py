@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from builders import mixer_alone, normal
+from golden import published
 
 from ssm_priors.models.mixers.dss import DSS
 from ssm_priors.priors.discretise import dss_exp, dss_softmax
@@ -13,15 +14,13 @@ SOFTMAX = ("dss_softmax", "dss_softmax_bidir")
 
 
 @pytest.fixture(scope="module")
-def kernels(golden):
-    with np.load(golden / "kernels.npz", allow_pickle=False) as file:
-        return {key: value for key, value in file.items() if key.startswith("dss")}
+def kernels():
+    return published("kernels")
 
 
 @pytest.fixture(scope="module")
-def layers(golden):
-    with np.load(golden / "layers_nfs.npz", allow_pickle=False) as file:
-        return {key: value for key, value in file.items() if key.startswith(("dss", "u_BLH"))}
+def layers():
+    return published("layers_nfs")
 
 
 def carrying(Lambda: np.ndarray, W: np.ndarray, log_dt: np.ndarray, **options: object) -> DSS:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from builders import mixer_alone, normal
+from golden import Part, below, published
 
 from ssm_priors.errors import BadConfig
 from ssm_priors.models.mixers.lru import LRU
@@ -11,9 +12,9 @@ from ssm_priors.models.statespace import recur
 
 
 @pytest.fixture(scope="module")
-def published(golden):
-    with np.load(golden / "s5_lru.npz", allow_pickle=False) as file:
-        return {key.removeprefix("lru/"): value for key, value in file.items() if key.startswith(("lru/", "u_LH"))}
+def lru():
+    arrays = published("s5_lru")
+    return Part(below(arrays, "lru") | {"u_LH": arrays["u_LH"]})
 
 
 def carrying(part: dict[str, np.ndarray]) -> LRU:
@@ -32,17 +33,17 @@ def carrying(part: dict[str, np.ndarray]) -> LRU:
     return mixer
 
 
-def test_it_gives_the_published_outputs(published):
-    mixer, u = carrying(published), torch.from_numpy(published["u_LH"])[None]
+def test_it_gives_the_published_outputs(lru):
+    mixer, u = carrying(lru), torch.from_numpy(lru["u_LH"])[None]
     found = recur(u, torch.tensor([64]), mixer._per_step(), mixer.D, lag=1)[0].detach().numpy()
-    np.testing.assert_allclose(found, published["y_LH"], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found, lru["y_LH"], rtol=1e-10, atol=1e-10)
 
 
-def test_it_gives_the_published_impulse_responses(published):
-    mixer, impulses = carrying(published), torch.zeros(8, 64, 8, dtype=torch.float64)
+def test_it_gives_the_published_impulse_responses(lru):
+    mixer, impulses = carrying(lru), torch.zeros(8, 64, 8, dtype=torch.float64)
     impulses[torch.arange(8), 0, torch.arange(8)] = 1
     found = recur(impulses, torch.full((8,), 64), mixer._per_step(), torch.zeros(8, dtype=torch.float64), lag=1)
-    np.testing.assert_allclose(found.detach().numpy(), published["impulse_Hin_L_Hout"], rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(found.detach().numpy(), lru["impulse_Hin_L_Hout"], rtol=1e-10, atol=1e-11)
 
 
 def test_it_starts_on_the_ring_with_states_the_size_of_their_input():

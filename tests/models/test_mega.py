@@ -1,23 +1,17 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from builders import mixer_alone, normal
+from golden import below, published
 from torch import Tensor, nn
 
 from ssm_priors.models.mixers.mega import Mega
 from ssm_priors.ops import reference
 
 CASES = ["mega_ema_N2", "mega_ema_N16", "mega_ema_N2_bidir", "mega_ema_N16_bidir"]
-
-
-def published(path: Path, prefix: str) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
-        return {key.removeprefix(f"{prefix}/"): file[key] for key in file.files if key.startswith(f"{prefix}/")}
 
 
 def average(data: dict[str, np.ndarray]) -> nn.Module:
@@ -43,8 +37,8 @@ def ours(kernel: np.ndarray, channels: int) -> np.ndarray:
     ("case", "length"),
     [("mega_ema_N2", 64), ("mega_ema_N16", 64), ("mega_ema_N16", 1000), ("mega_ema_N16_bidir", 64)],
 )
-def test_it_gives_the_published_kernels(golden, case, length):
-    data = published(golden / "kernels.npz", case)
+def test_it_gives_the_published_kernels(case, length):
+    data = below(published("kernels"), case)
     found, expected = average(data).kernel(length).detach().numpy(), ours(data[f"L{length}/K"], 4)
     if len(expected) == 2:  # the last backward lag stands beyond the published end
         found, expected = found[..., :-1], expected[..., :-1]
@@ -52,10 +46,9 @@ def test_it_gives_the_published_kernels(golden, case, length):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_gives_the_published_averages_with_and_without_padding(golden, case):
-    data = published(golden / "layers_nfs.npz", case)
-    with np.load(golden / "layers_nfs.npz", allow_pickle=False) as file:
-        u = torch.from_numpy(file["u_BLH"])
+def test_it_gives_the_published_averages_with_and_without_padding(case):
+    data = below(published("layers_nfs"), case)
+    u = torch.from_numpy(published("layers_nfs")["u_BLH"])
     layer = average(data)
     padded = torch.from_numpy(data["padding_mask"]).bool()[..., None]
     for name, inputs in (("y_BLH", u), ("y_BLH_padmask", u.masked_fill(padded, 0))):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from builders import mixer_alone, normal
+from golden import below, published
 
 from ssm_priors.errors import BadConfig
 from ssm_priors.models.mixers.s4 import S4
@@ -20,15 +21,13 @@ LAYERS = ("fftconv_s4_dplr", "fftconv_s4_dplr_bidir")
 
 
 @pytest.fixture(scope="module")
-def kernels(golden):
-    with np.load(golden / "kernels.npz", allow_pickle=False) as file:
-        return {key: value for key, value in file.items() if key.startswith("s4_dplr")}
+def kernels():
+    return published("kernels")
 
 
 @pytest.fixture(scope="module")
-def layers(golden):
-    with np.load(golden / "layers.npz", allow_pickle=False) as file:
-        return {key: value for key, value in file.items() if key.startswith(("fftconv_s4", "s4block", "u"))}
+def layers():
+    return published("layers")
 
 
 def pairs(array: np.ndarray) -> np.ndarray:
@@ -53,10 +52,6 @@ def carrying(part: dict[str, np.ndarray]) -> S4:
         values["D"] = part["D"][0]
     mixer.load_state_dict({key: torch.from_numpy(value) for key, value in values.items()}, strict=False)
     return mixer
-
-
-def below(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    return {key.removeprefix(f"{name}/"): value for key, value in arrays.items() if key.startswith(f"{name}/")}
 
 
 @pytest.mark.parametrize(("name", "where", "length"), PUBLISHED)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from builders import mixer_alone
+from golden import published
 
 from ssm_priors.errors import BadConfig
 from ssm_priors.models.mixers.s5 import S5
@@ -15,9 +16,8 @@ WITH_IMPULSES = ["s5ssm_zoh", "s5ssm_zoh_bidir", "s5ssm_bilinear"]
 
 
 @pytest.fixture(scope="module")
-def published(golden):
-    with np.load(golden / "s5_lru.npz", allow_pickle=False) as file:
-        return {key: value for key, value in file.items() if key.startswith(("s5ssm", "u_LH"))}
+def s5():
+    return published("s5_lru")
 
 
 def carrying(arrays: dict[str, np.ndarray], name: str) -> S5:
@@ -41,18 +41,18 @@ def carrying(arrays: dict[str, np.ndarray], name: str) -> S5:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_it_gives_the_published_outputs(published, name):
-    mixer, u = carrying(published, name), torch.from_numpy(published["u_LH"])[None]
+def test_it_gives_the_published_outputs(s5, name):
+    mixer, u = carrying(s5, name), torch.from_numpy(s5["u_LH"])[None]
     found = recur(u, torch.tensor([64]), mixer._per_step(), mixer.D, lag=0)[0].detach().numpy()
-    np.testing.assert_allclose(found, published[f"{name}/y_LH"], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found, s5[f"{name}/y_LH"], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", WITH_IMPULSES)
-def test_it_gives_the_published_impulse_responses(published, name):
-    mixer, impulses = carrying(published, name), torch.zeros(8, 64, 8, dtype=torch.float64)
-    impulses[torch.arange(8), published[f"{name}/impulse_t0"], torch.arange(8)] = 1
+def test_it_gives_the_published_impulse_responses(s5, name):
+    mixer, impulses = carrying(s5, name), torch.zeros(8, 64, 8, dtype=torch.float64)
+    impulses[torch.arange(8), s5[f"{name}/impulse_t0"], torch.arange(8)] = 1
     found = recur(impulses, torch.full((8,), 64), mixer._per_step(), torch.zeros(8, dtype=torch.float64), lag=0)
-    expected = published[f"{name}/impulse_Hin_L_Hout"]
+    expected = s5[f"{name}/impulse_Hin_L_Hout"]
     np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-10, atol=1e-11)
 
 

@@ -1,18 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from builders import mixer_alone, normal
+from golden import below, published
 
 from ssm_priors.models.mixers.sgconv import stretch
-
-
-def published(path: Path, prefix: str) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
-        return {key.removeprefix(f"{prefix}/"): file[key] for key in file.files if key.startswith(f"{prefix}/")}
 
 
 def weights(segments: np.ndarray, decay: np.ndarray, norm: np.ndarray) -> dict[str, torch.Tensor]:
@@ -21,16 +15,16 @@ def weights(segments: np.ndarray, decay: np.ndarray, norm: np.ndarray) -> dict[s
 
 
 @pytest.mark.parametrize("case", ["sgconv/L64", "sgconv/L1000", "sgconv_bidir/L64"])
-def test_it_gives_the_published_kernels(golden, case):
-    data = published(golden / "kernels.npz", case)
+def test_it_gives_the_published_kernels(case):
+    data = below(published("kernels"), case)
     mixer = mixer_alone("sgconv", causal=len(data["K"]) == 1, max_length=int(data["l_max"]), segment=int(data["N"]))
     mixer.load_state_dict(weights(data["ws"], data["alpha"], data["k_norm"]), strict=False)
     np.testing.assert_allclose(mixer.kernel(data["K"].shape[-1]).detach(), data["K"], rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize("case", ["sgconv_block", "sgconv_block_bidir"])
-def test_it_gives_the_published_layer_output(golden, case):
-    data = published(golden / "layers_nfs.npz", case)
+def test_it_gives_the_published_layer_output(case):
+    data = below(published("layers_nfs"), case)
     mixer = mixer_alone("sgconv", causal=len(data["K"]) == 1)
     segments = np.stack([data[f"sd/kernel.ws.{scale}"] for scale in range(4)])
     values = weights(segments, data["sd/kernel.alpha"], np.ones((len(data["K"]), 4, 1)))
@@ -43,8 +37,7 @@ def test_it_gives_the_published_layer_output(golden, case):
     # the norm is in no published state dict: it was taken from these weights at the first call
     mixer.norm.copy_(mixer._multiscale().detach().norm(dim=-1, keepdim=True))
     np.testing.assert_allclose(mixer.kernel(64).detach(), data["K"], rtol=1e-10, atol=1e-13)
-    with np.load(golden / "layers_nfs.npz", allow_pickle=False) as file:
-        u = torch.from_numpy(file["u_BLH"])
+    u = torch.from_numpy(published("layers_nfs")["u_BLH"])
     answer = mixer(u, torch.tensor([64, 64])).detach()
     np.testing.assert_allclose(answer, data["y_BLH"], rtol=1e-10, atol=1e-12)
 

@@ -42,9 +42,8 @@ def built(source: Path, tmp_path: Path, **environment: str) -> set[str]:
 def chosen(site: Path, cwd: Path) -> str:
     """Which backend a process takes that finds the package there."""
     code = f"import sys; sys.path.insert(0, {str(site)!r}); {CHOICE}"
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SSM_PRIORS_BACKEND")
-    }
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"SSM_PRIORS_BACKEND": "auto"}
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True, env=environment
     )

@@ -28,11 +28,11 @@ def _folder(out: Path, study: Study, cell: Cell, seed: int) -> Path:
 
 def test_every_run_lies_at_its_coordinates(tmp_path):
     dataset = collect(MIXED, study_folder(tmp_path, MIXED, _accuracy))
-    assert set(dataset.correct.dims) == {*results.AXES, "seed", "example"}
+    assert set(dataset.score.dims) == {*results.AXES, "seed", "example"}
     for cell in MIXED.cells():
         found = at(dataset, cell)
-        np.testing.assert_allclose(found.test_accuracy, [_accuracy(cell, 0), _accuracy(cell, 1)])
-        np.testing.assert_allclose(found.correct.mean("example"), found.test_accuracy)
+        np.testing.assert_allclose(found.test_metric, [_accuracy(cell, 0), _accuracy(cell, 1)])
+        np.testing.assert_allclose(found.score.mean("example"), found.test_metric)
         np.testing.assert_array_equal(found.status, Status.DONE)
         assert np.isnan(found.pretrain_seconds).all() == (cell.pretrain == "none")
     assert float(dataset.parameters.max()) == 21
@@ -44,7 +44,7 @@ def test_a_transformer_has_no_init_and_the_rest_of_the_grid_is_no_cell(tmp_path)
     assert dataset.init.values.tolist() == ["s4d-lin", "random", "none"]
     nowhere = dataset.sel(model="transformer", init="random")
     assert (nowhere.status == Status.NOT_A_CELL).all()
-    assert (nowhere.correct == -1).all()
+    assert nowhere.score.isnull().all()
     assert cells(dataset) == MIXED.cells()
 
 
@@ -63,8 +63,8 @@ def test_failed_and_missing_runs_are_kept_apart_with_their_reasons(tmp_path):
     found = at(dataset, study.cells()[1])
     assert found.status.values.tolist() == [Status.DONE, Status.FAILED, Status.MISSING]
     assert found.reason.values.tolist() == ["", "learning rate too large: loss inf", ""]
-    assert np.isnan(found.test_accuracy.values).tolist() == [False, True, True]
-    assert (found.correct.values[1:] == -1).all()
+    assert np.isnan(found.test_metric.values).tolist() == [False, True, True]
+    assert np.isnan(found.score.values[1:]).all()
 
 
 def test_a_run_that_succeeded_after_a_failure_is_done(tmp_path):
@@ -82,8 +82,8 @@ def test_a_task_with_fewer_examples_is_filled_up_with_none(tmp_path):
         folder.mkdir(parents=True)
         write_done(folder, study.config(cell, 0), 0.5, size)
     dataset = collect(study, out)
-    assert (dataset.correct.sel(task="digits").values.ravel()[20:] == -1).all()
-    assert (dataset.correct.sel(task="mnist") >= 0).all()
+    assert np.isnan(dataset.score.sel(task="digits").values.ravel()[20:]).all()
+    assert dataset.score.sel(task="mnist").isin([0, 1]).all()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
 
 def test_an_accuracy_of_zero_is_a_result(tmp_path):
     study = Study()
-    assert collect(study, study_folder(tmp_path, study, lambda *_: 0.0)).test_accuracy.item() == 0
+    assert collect(study, study_folder(tmp_path, study, lambda *_: 0.0)).test_metric.item() == 0
 
 
 def test_runs_tested_on_different_examples_are_not_compared(tmp_path):
@@ -136,11 +136,11 @@ def test_results_read_back_the_same_in_a_fresh_process(tmp_path):
     xr.testing.assert_identical(read(tmp_path), dataset)
     code = (
         "import sys, xarray; data = xarray.open_zarr(sys.argv[1]).load();"
-        "print(data.correct.dtype, data.status.dtype, data.sizes['seed'], data.correct.sum().item())"
+        "print(data.score.dtype, data.status.dtype, data.sizes['seed'], data.score.sum().item())"
     )
     command = [sys.executable, "-W", "error", "-c", code, str(place)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert printed == ["int8", "int8", "2", str(int(dataset.correct.sum()))]
+    assert printed == ["float64", "int8", "2", str(float(dataset.score.sum()))]
 
 
 def test_writing_again_replaces_and_leaves_nothing_beside(tmp_path):

@@ -8,9 +8,10 @@ import scipy.stats
 from study_folders import ABLATION, study_folder
 
 from ssm_priors.studies import statistics
+from ssm_priors.studies.contrasts import contrasts
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.results import collect
-from ssm_priors.studies.statistics import Effect, bootstrap, contrasts, effects, scores, wilson
+from ssm_priors.studies.statistics import Effect, bootstrap, effects, scores, wilson
 
 
 def _bernoulli(rng: np.random.Generator, share: np.ndarray | float, *shape: int) -> np.ndarray:

@@ -24,7 +24,8 @@ def split(examples: int, length: int = 12, seed: int = 0) -> Split:
 
 
 def phase(examples: int = 10, **settings: object) -> Phase:
-    return Phase("finetune", config(finetune=settings).finetune, Supervised(CONTINUOUS), split(examples), split(6), 0)
+    finetune = config(finetune=settings).finetune
+    return Phase("finetune", finetune, Supervised(CONTINUOUS), split(examples), split(6), 0, CONTINUOUS)
 
 
 @given(examples=st.integers(1, 60), batch=st.integers(1, 25), epochs=st.integers(1, 3))
@@ -69,7 +70,7 @@ def test_the_first_of_the_best_validations_is_kept_with_its_own_weights(monkeypa
 def test_a_phase_without_validation_keeps_the_last_weights():
     assert (
         loop._validate(
-            Phase("pretrain", config(pretrain=masked()).pretrain, None, split(4), None, 0),
+            Phase("pretrain", config(pretrain=masked()).pretrain, None, split(4), None, 0, CONTINUOUS),
             model(),
             CPU,
             Progress("pretrain"),
@@ -83,11 +84,11 @@ def test_a_phase_without_validation_keeps_the_last_weights():
 def test_evaluation_does_not_depend_on_the_batch_size(name):
     network = model(name, layers=2, norm="batch").train()
     part = split(37)
-    results = [evaluate(network, part, size, CPU) for size in (1, 8, 37)]
+    results = [evaluate(network, part, size, CPU, CONTINUOUS) for size in (1, 8, 37)]
     for other in results[1:]:
         assert torch.equal(other.predictions, results[0].predictions)
         assert other.loss == pytest.approx(results[0].loss, abs=1e-5)
-        assert other.accuracy == results[0].accuracy
+        assert other.value == results[0].value
     assert network.training
 
 
@@ -99,15 +100,15 @@ def test_a_mean_is_over_examples_and_not_over_batches():
     right = torch.cat([torch.arange(256) < 179, torch.arange(256) < 205, torch.arange(10) < 9])
     inputs = torch.where(right, 1.0, -1.0)[:, None, None]
     part = Split(inputs, torch.ones(522, dtype=torch.long), torch.zeros(522, dtype=torch.long))
-    result = evaluate(Constant(), part, 256, CPU)
-    assert result.accuracy == pytest.approx((179 + 205 + 9) / 522, abs=1e-12)
+    result = evaluate(Constant(), part, 256, CPU, CONTINUOUS)
+    assert result.value == pytest.approx((179 + 205 + 9) / 522, abs=1e-12)
     losses = torch.nn.functional.cross_entropy(Constant()(inputs, None).double(), part.targets, reduction="none")
     assert result.loss == pytest.approx(losses.mean().item(), abs=1e-12)
-    assert result.correct.tolist() == right.tolist()
+    assert result.scores.tolist() == right.double().tolist()
 
 
 def test_an_evaluation_that_fails_leaves_the_training_flag():
     network = model().train()
     with pytest.raises(RuntimeError):
-        evaluate(network, Split(torch.zeros(2, 3, 5), torch.full((2,), 3), torch.zeros(2)), 1, CPU)
+        evaluate(network, Split(torch.zeros(2, 3, 5), torch.full((2,), 3), torch.zeros(2)), 1, CPU, CONTINUOUS)
     assert network.training

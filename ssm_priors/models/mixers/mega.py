@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ssm_priors.models.padding import silence_padding
 from ssm_priors.models.statespace import kept_in_float32, kernel_dtype, parameter
-from ssm_priors.ops.attention import attention, laplace_attention, rotate
+from ssm_priors.ops.attention import Weights, attention, laplace_attention, rotate
 from ssm_priors.ops.fftconv import fftconv
 from ssm_priors.ops.vandermonde import vandermonde
 from ssm_priors.registry import MIXERS
@@ -72,12 +72,24 @@ class Mega(nn.Module):
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
         u = silence_padding(u, lengths)
-        widths = [u.shape[-1], self.d_query, self.d_value, u.shape[-1]]
-        gate, shared, reset, direct = self.mix(self.dropout(self.average(u))).split(widths, dim=-1)
-        queries, keys = (F.silu(shared)[..., None, :] * self.scale + self.shift).unbind(-2)
+        gate, shared, reset, direct = self._mixed(u)
+        queries, keys = self._queries_and_keys(shared)
         read = self._attend(queries, keys, F.silu(self.value(u)), lengths)
         answer = self.dropout(F.silu(direct + self.attended(read * F.silu(reset))))
         return torch.sigmoid(gate) * (answer - u)
+
+    def attention_weights(self, u: Tensor, lengths: Tensor) -> Weights:
+        """u: (B, L, H), lengths: (B,) -> what `forward` attends with, without dropout; one head."""
+        u = silence_padding(u, lengths)
+        q, k = self._queries_and_keys(self._mixed(u)[1])
+        length, chunk = u.shape[1], min(self.chunk or u.shape[1], u.shape[1])
+        place = torch.arange(length, device=u.device) % chunk
+        of_query, of_key = (rows[0, 0, place] for rows in self._positions(q[:1, None, :chunk]))
+        v = F.silu(self.value(u))[:, None]
+        if self.laplace:
+            return Weights(q[:, None], k[:, None], v, lengths, self.causal, chunk=chunk, bias=(of_query, of_key))
+        q, k = self._with_bias(q, k, of_query, of_key)
+        return Weights(q[:, None], k[:, None], v, lengths, self.causal, chunk=chunk)
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response of the moving average without omega: (direction, H, L); the attention is no convolution."""
@@ -86,6 +98,28 @@ class Mega(nn.Module):
     def ssm_parameters(self) -> list[nn.Parameter]:
         """What makes the decay rates."""
         return self.average.ssm_parameters()
+
+    def _mixed(self, u: Tensor) -> tuple[Tensor, ...]:
+        """Gate, what queries and keys share, reset and the direct part: (B, L, ...) each."""
+        widths = [u.shape[-1], self.d_query, self.d_value, u.shape[-1]]
+        parts: tuple[Tensor, ...] = self.mix(self.dropout(self.average(u))).split(widths, dim=-1)
+        return parts
+
+    def _queries_and_keys(self, shared: Tensor) -> tuple[Tensor, Tensor]:
+        queries, keys = (F.silu(shared)[..., None, :] * self.scale + self.shift).unbind(-2)
+        return queries, keys
+
+    def _positions(self, q: Tensor) -> list[Tensor]:
+        """Of queries and of keys, as many and as wide as q: (B, 1, L, queries)."""
+        return [rotate(row.to(q.dtype).expand_as(q[:1])).expand_as(q) for row in self.position[:, None, None, None]]
+
+    def _with_bias(self, q: Tensor, k: Tensor, of_query: Tensor, of_key: Tensor) -> tuple[Tensor, Tensor]:
+        """The bias is a product of rotated vectors, so it rides along as more channels and no (L, L) table is made.
+
+        The scores will be divided by sqrt(2 d_query), where q k^T wants sqrt(d_query) and the bias nothing.
+        """
+        wide = torch.cat([q * math.sqrt(2), of_query.expand_as(q) * math.sqrt(2 * self.d_query)], dim=-1)
+        return wide, torch.cat([k, of_key.expand_as(k)], dim=-1)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
         """q, k: (B, L, queries), v: (B, L, values) -> (B, L, values), each chunk as a sequence of its own."""
@@ -100,15 +134,12 @@ class Mega(nn.Module):
 
     def _one_head(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
         """All (B, 1, L, d) -> (B, 1, L, values)."""
-        turned = [rotate(row.to(q.dtype).expand_as(q[:1])).expand_as(q) for row in self.position[:, None, None, None]]
+        turned = self._positions(q)
         dropout = self.dropout.p if self.training else 0.0
         if self.laplace:
             bias = turned[0][:1] @ turned[1][:1].transpose(-1, -2)
             return laplace_attention(q, k, v, lengths, self.causal, bias, dropout)
-        # the bias is a product of rotated vectors, so it rides along as more channels and no (L, L) table is made;
-        # `attention` will divide by sqrt(2 d_query), where q k^T wants sqrt(d_query) and the bias nothing
-        q = torch.cat([q * math.sqrt(2), turned[0] * math.sqrt(2 * self.d_query)], dim=-1)
-        return attention(q, torch.cat([k, turned[1]], dim=-1), v, lengths, self.causal, dropout)
+        return attention(*self._with_bias(q, k, *turned), v, lengths, self.causal, dropout)
 
 
 class MovingAverage(nn.Module):

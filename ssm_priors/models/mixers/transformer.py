@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ssm_priors.errors import BadConfig
 from ssm_priors.models.padding import silence_padding
-from ssm_priors.ops.attention import attention, local_attention, rotate
+from ssm_priors.ops.attention import Weights, attention, local_attention, rotate
 from ssm_priors.registry import MIXERS
 
 
@@ -51,13 +51,20 @@ class Transformer(nn.Module):
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
-        u = silence_padding(u, lengths)  # a padded value of NaN would reach every output through a weight of 0
-        q, k, v = self.input(u).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each (B, heads, L, d)
-        if self.rotary:
-            q, k = rotate(q), rotate(k)
+        q, k, v = self._heads(u, lengths)
         dropout = self.attention_dropout if self.training else 0.0
         if self.window:
             y = local_attention(q, k, v, lengths, self.causal, self.window, dropout)
         else:
             y = attention(q, k, v, lengths, self.causal, dropout)
         return self.output(y.transpose(1, 2).flatten(-2))
+
+    def attention_weights(self, u: Tensor, lengths: Tensor) -> Weights:
+        """u: (B, L, H), lengths: (B,) -> what `forward` attends with, without dropout."""
+        return Weights(*self._heads(u, lengths), lengths, self.causal, window=self.window)
+
+    def _heads(self, u: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, heads, L, d)."""
+        u = silence_padding(u, lengths)  # a padded value of NaN would reach every output through a weight of 0
+        q, k, v = self.input(u).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return (rotate(q), rotate(k), v) if self.rotary else (q, k, v)

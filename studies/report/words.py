@@ -1,0 +1,262 @@
+"""A study in sentences, from its configurations: the protocol of the report, and the methods paragraph to paste."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import xarray as xr
+
+from ssm_priors.config import ModelConfig, Part, PhaseConfig, RunConfig
+from ssm_priors.models.protocols import HasSsmParameters
+from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
+from ssm_priors.studies import statistics
+from ssm_priors.studies.grid import NONE, Cell, Study
+from ssm_priors.studies.report.measures import measures, spoken
+from ssm_priors.studies.results import at, is_cell
+from ssm_priors.training import run as method
+
+PRETRAINED = (
+    "Pretraining saw the inputs of the task's own training examples and nothing else: no labels, no validation or test "
+    "examples, no other data. Its head was then replaced, and all weights were finetuned on the labels of the same "
+    "examples. From scratch is the same finetuning without the first phase. "
+)
+SELECTED = "The weights with the best value of the validation metric (the first of equals) were tested, once."
+LEARNED = {
+    "class": "the cross-entropy of the labels",
+    "tokens": "the cross-entropy of the labels at every asked position",
+    "values": "the squared error of the labels, which were scaled to mean 0 and deviation 1 over the training examples",
+}
+"""What finetuning minimises, by `TaskSpec.answer`."""
+
+
+def protocol(study: Study, results: xr.Dataset) -> list[tuple[str, str]]:
+    """What was done: a lead word and its sentences, in the order in which it happened."""
+    configs = {cell: study.config(cell, 0) for cell in study.cells()}
+    parts = [
+        ("Tasks", tasks(configs, results)),
+        ("Models", models(configs, results)),
+        ("Pretraining", pretraining(configs)),
+        ("Finetuning", finetuning(configs, results)),
+        ("Selection", (PRETRAINED if any(cell.pretrain != NONE for cell in configs) else "") + SELECTED),
+        ("Seeds", seeds(study)),
+        ("Statistics", resampling(results)),
+        ("Software", software(results)),
+    ]
+    return [(lead, text) for lead, text in parts if text]
+
+
+def methods(study: Study, results: xr.Dataset) -> str:
+    """The same as one paragraph, with its references."""
+    text = " ".join(text for lead, text in protocol(study, results))
+    return f"{text} References: {'; '.join(references(study))}."
+
+
+def parts(study: Study) -> list[tuple[str, str, str, str]]:
+    """Kind, name, what it is and source of everything the study chose by name."""
+    cells = study.cells()
+    chosen = [
+        ("model", MIXERS, [cell.model for cell in cells]),
+        ("init", INITS, [cell.init for cell in cells]),
+        ("objective", OBJECTIVES, [cell.pretrain for cell in cells]),
+        ("task", TASKS, [cell.task for cell in cells]),
+    ]
+    return [
+        (kind, name, summary(registry[name]), source(registry[name]))
+        for kind, registry, names in chosen
+        for name in dict.fromkeys(names)
+        if name != NONE
+    ]
+
+
+def references(study: Study) -> list[str]:
+    """Sources of what was used, each once: the method, the parts, the statistics."""
+    sources = [source(method), *(origin for *_, origin in parts(study)), source(statistics)]
+    single = [each.strip().rstrip(".") for origin in sources for each in origin.split(";")]
+    return list(dict.fromkeys(each for each in single if each))
+
+
+def tasks(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
+    """Every task with its options, how much of it was seen, how many examples were tested, and by what metric."""
+    seen: dict[str, int] = {}
+    for cell, config in configs.items():
+        text = f"{_with_options(cell.task, config.task)}, {_share(config, results.answer.sel(task=cell.task).item())}"
+        seen[text] = max(seen.get(text, 0), _count(results, cell, "finetune_examples", config.finetune.epochs))
+    described = [text + (f" ({count:,} examples)" if count else "") for text, count in seen.items()]
+    is_tested = results.score.notnull().any([dim for dim in results.score.dims if dim not in ("task", "example")])
+    tested = {task: int(is_tested.sel(task=task).sum()) for task in results.task.values}
+    sizes = listed([f"{count:,} test examples of {task}" for task, count in tested.items() if count])
+    tests = f", and tested on {sizes}" if sizes else ""
+    scored = _sentences((task, f"scored by {spoken(metric)}") for task, metric in measures(results).by_task.items())
+    return f"Models were trained on {listed(described)}{tests}. {scored}"
+
+
+def _share(config: RunConfig, answer: str) -> str:
+    """How much of the training split was seen; where an example has no class, nothing can be stratified by it."""
+    if config.fraction == 1:
+        return "the whole training split"
+    return f"{config.fraction:.3g} of the training split" + (", stratified by class" if answer == "class" else "")
+
+
+def models(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
+    """Every model's size and options, with the inits it was given."""
+    sizes: dict[tuple[str, str], int] = {}
+    for cell, config in configs.items():
+        key = _named(cell, configs), _model(config.model)
+        sizes[key] = max(sizes.get(key, 0), _count(results, cell, "parameters"))
+    named = [(name, text + (f", {size:,} parameters" if size else "")) for (name, text), size in sizes.items()]
+    inits: dict[str, list[str]] = {}
+    for cell in configs:
+        if cell.init != NONE and cell.init not in inits.setdefault(cell.model, []):
+            inits[cell.model].append(cell.init)
+    starts = [f"{model} began from {listed(names)}" for model, names in inits.items()]
+    return _sentences(named, "had", "had") + (f" The state space of {listed(starts)}." if starts else "")
+
+
+def pretraining(configs: dict[Cell, RunConfig]) -> str:
+    """Objectives with their options, and how they were optimised; empty where nothing was pretrained."""
+    named = [
+        (
+            _named(cell, configs),
+            f"pretrained with {_objective(config.pretrain)} {_phase(config.pretrain, cell)}",
+        )
+        for cell, config in configs.items()
+        if config.pretrain
+    ]
+    return _sentences(named)
+
+
+def finetuning(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
+    """How the labels were learned."""
+    learned = {task: LEARNED[answer] for task, answer in zip(results.task.values, results.answer.values, strict=True)}
+    return _sentences(
+        (_named(cell, configs), f"finetuned on {learned[cell.task]}, {_phase(config.finetune, cell)}")
+        for cell, config in configs.items()
+    )
+
+
+def seeds(study: Study) -> str:
+    """How often, and what the runs of a seed share."""
+    number = f"{study.seeds} seeds (0 to {study.seeds - 1})" if study.seeds > 1 else "one seed (0)"
+    return f"Every cell was trained with {number}; runs with the same seed share data order, training subset and masks."
+
+
+WILSON = "An accuracy of exactly 0 or 100% has Wilson's interval. "
+ROOTED = "The RMSE of a cell is the mean of those of its runs. "
+STATISTICS = (
+    "All runs of a task are tested on the same examples, so differences are paired: 95% percentile intervals of "
+    f"{statistics.RESAMPLES:,} bootstrap resamples, each drawing the test examples once for all runs and the seeds "
+    "once for all cells. Because few seeds make such intervals too narrow and do not show their skew, the part that "
+    "comes from seeds is widened as Student's t asks, and the interval of several seeds reaches equally far to both "
+    "sides. {special}With one seed an interval covers test examples "
+    f"only, and says nothing about training again; with fewer than {statistics.CLAIM_SEEDS} seeds, or where a run "
+    "failed, no claim is made."
+)
+
+
+def resampling(results: xr.Dataset) -> str:
+    """How intervals are made; what is special about a metric is said where the study has it."""
+    metrics = measures(results).different
+    special = WILSON if any(metric.is_share for metric in metrics) else ""
+    special += ROOTED if any(metric.rooted for metric in metrics) else ""
+    return STATISTICS.format(special=special)
+
+
+def software(results: xr.Dataset) -> str:
+    """Versions and devices, as recorded by the runs; empty where none is done."""
+    records = [record for found in json.loads(results.attrs["provenance"]).values() for record in found]
+    versions = [(name, number) for record in records for name, number in _versions(record)]
+    if not versions:
+        return ""
+    devices = list(dict.fromkeys(str(record["device"]) for record in records if "device" in record))
+    where = f" on {listed(devices)}" if devices else ""
+    return f"Everything was run with {listed([' '.join(each) for each in dict.fromkeys(versions)])}{where}."
+
+
+def listed(words: Sequence[str]) -> str:
+    """'a, b and c'."""
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1] if words else ""
+
+
+def flat(table: dict[str, Any], path: str = "") -> Iterator[str]:
+    """'versions.torch = 2.6' for every leaf of a nested mapping."""
+    for key, value in table.items():
+        name = f"{path}.{key}" if path else key
+        if isinstance(value, dict):
+            yield from flat(value, name)
+        else:
+            yield f"{name} = {value}"
+
+
+def _named(cell: Cell, cells: Iterable[Cell]) -> str:
+    """A model, with its task where there are several: settings may differ by both."""
+    return f"{cell.model} on {cell.task}" if len({each.task for each in cells}) > 1 else cell.model
+
+
+def _sentences(named: Iterable[tuple[str, str]], one: str = "was", several: str = "were") -> str:
+    """A sentence for each text, naming what it holds for: 's4d and dss were finetuned on ...'."""
+    groups: dict[str, dict[str, None]] = {}
+    for name, text in named:
+        groups.setdefault(text, {})[name] = None
+    verbs = {text: one if len(names) == 1 else several for text, names in groups.items()}
+    return " ".join(f"{listed(list(names))} {verbs[text]} {text}." for text, names in groups.items())
+
+
+def _model(config: ModelConfig) -> str:
+    options = _options(config.mixer, without=("init",))
+    parts = [
+        f"{config.layers} layer{'s' if config.layers > 1 else ''} of {config.d_model} channels",
+        *([options] if options else []),
+        f"feed-forward of {config.expand} times the width" if config.expand else "no feed-forward",
+        f"{config.norm} normalisation",
+        f"dropout {config.dropout:g}",
+        *([] if config.positions == "none" else [f"{config.positions} positions"]),
+        "causal" if config.causal else "two-sided",
+    ]
+    return ", ".join(parts)
+
+
+def _objective(phase: PhaseConfig) -> str:
+    return f"the objective {_with_options(phase.objective.name, phase.objective)}" if phase.objective else ""
+
+
+def _with_options(name: str, part: Part) -> str:
+    """'mnist (pool 2)'."""
+    options = _options(part)
+    return f"{name} ({options})" if options else name
+
+
+def _phase(phase: PhaseConfig, cell: Cell) -> str:
+    """How long and how, with the rate of what the model trains apart, if it has any such."""
+    apart = f" ({phase.ssm_learning_rate:g} for A, dt and their like)"
+    rate = f"{phase.learning_rate:g}{apart if issubclass(MIXERS[cell.model], HasSsmParameters) else ''}"
+    warmup = f"a linear warm-up over {phase.warmup:.0%} of the steps and" if phase.warmup else "no warm-up and"
+    return (
+        f"for {phase.epochs} epochs in batches of {phase.batch_size} by AdamW, with a peak learning rate of {rate}, "
+        f"weight decay {phase.weight_decay:g}, {warmup} half a cosine to 0, and gradients clipped to {phase.clip:g}"
+    )
+
+
+def _options(part: Part, without: tuple[str, ...] = ()) -> str:
+    """'d_state 32, discretisation zoh' of a part chosen by name."""
+    values = {field.name: getattr(part.options, field.name) for field in fields(part.options)}
+    return ", ".join(f"{name} {value}" for name, value in values.items() if name not in without and value is not None)
+
+
+def _versions(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if "ssm_priors" in record:
+        yield "ssm-priors", str(record["ssm_priors"])
+    if "python" in record:
+        yield "Python", str(record["python"])
+    yield from ((str(name), str(number)) for name, number in record.get("versions", {}).items())
+
+
+def _count(results: xr.Dataset, cell: Cell, name: str, parts: int = 1) -> int:
+    """A number that the runs of a cell share, divided by `parts`; 0 where none is recorded."""
+    if not is_cell(results, cell):
+        return 0
+    values = at(results, cell)[name].values
+    known = values[values == values]
+    return round(float(known[0]) / parts) if len(known) else 0
