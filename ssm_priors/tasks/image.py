@@ -66,6 +66,11 @@ class Image:
     Config = Options
 
     @staticmethod
+    def benchmark(options: Options) -> str:
+        """The benchmark whose published numbers may stand beside a score: only for its own files, whole."""
+        return "Image" if options == Options() else ""
+
+    @staticmethod
     def spec(options: Options) -> TaskSpec:
         """One number a pixel."""
         return TaskSpec(kind="continuous", length=STEPS, classes=CLASSES, width=SIDE)

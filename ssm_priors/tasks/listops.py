@@ -65,6 +65,11 @@ class ListOps:
         """Of what is generated."""
 
     @staticmethod
+    def benchmark(options: Config) -> str:
+        """The benchmark whose published numbers may stand beside a score: only for its own files, whole."""
+        return "ListOps" if options == ListOps.Config(data="official") else ""
+
+    @staticmethod
     def spec(options: Config) -> TaskSpec:
         """Tokens of `generators.listops.VOCABULARY`, padded with 0."""
         vocabulary = len(listops.VOCABULARY)

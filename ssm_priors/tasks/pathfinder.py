@@ -61,7 +61,14 @@ class Contours:
     origin = "generated from a seed"
     side: Literal[32, 128, 256]
     name: str
+    title: str
+    """What published tables call it."""
     official: Archive
+
+    @classmethod
+    def benchmark(cls, options: Options) -> str:
+        """The benchmark whose published numbers may stand beside a score: only for its own files, whole."""
+        return cls.title if options == Options(data="official", seed=options.seed) else ""
 
     @classmethod
     def spec(cls, options: Options) -> TaskSpec:
@@ -107,7 +114,7 @@ class Pathfinder32(Contours):
     Source: Linsley et al. 2018, arXiv 1805.08315; Tay et al. 2021 (Long Range Arena), arXiv 2011.04006.
     """
 
-    side, name, official = 32, "pathfinder", _archive(32)
+    side, name, title, official = 32, "pathfinder", "Path", _archive(32)
 
 
 @TASKS.register("pathx")
@@ -117,7 +124,7 @@ class PathX(Contours):
     Source: Linsley et al. 2018, arXiv 1805.08315; Tay et al. 2021 (Long Range Arena), arXiv 2011.04006.
     """
 
-    side, name, official = 128, "pathx", _archive(128)
+    side, name, title, official = 128, "pathx", "Path-X", _archive(128)
 
 
 @TASKS.register("pathx256")
@@ -127,7 +134,7 @@ class PathX256(Contours):
     Source: Linsley et al. 2018, arXiv 1805.08315; Tay et al. 2021 (Long Range Arena), arXiv 2011.04006.
     """
 
-    side, name, official = 256, "pathx256", _archive(256)
+    side, name, title, official = 256, "pathx256", "PathX-256", _archive(256)
 
 
 # -- drawn here

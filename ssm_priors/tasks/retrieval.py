@@ -60,6 +60,11 @@ class Retrieval:
         """Bytes of a paper that are kept, from its beginning, its end sign included."""
 
     @staticmethod
+    def benchmark(options: Config) -> str:
+        """The benchmark whose published numbers may stand beside a score: only for its own files, whole."""
+        return "Retrieval" if options == Retrieval.Config() else ""
+
+    @staticmethod
     def spec(options: Config) -> TaskSpec:
         """Two documents; an id a byte, and 0 for the end."""
         return TaskSpec(kind="token", length=options.max_length, classes=2, vocabulary=VOCABULARY, documents=2)

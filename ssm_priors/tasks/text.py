@@ -65,6 +65,11 @@ class Text:
         """Bytes of a review that are kept, from its beginning, its end sign included."""
 
     @staticmethod
+    def benchmark(options: Config) -> str:
+        """The benchmark whose published numbers may stand beside a score: only for its own files, whole."""
+        return "Text" if options == Text.Config() else ""
+
+    @staticmethod
     def spec(options: Config) -> TaskSpec:
         """An id a byte, and 0 for the end."""
         return TaskSpec(kind="token", length=options.max_length, classes=2, vocabulary=VOCABULARY)

@@ -76,6 +76,8 @@ class Saved(NamedTuple):
     metrics_bytes: int
     threads: int
     """Another number may round differently, so the run goes on with this one."""
+    data_sha256: str
+    """Of the data it was trained on so far."""
 
 
 class Journal:
@@ -84,6 +86,7 @@ class Journal:
     def __init__(self, folder: Path, save_every: float):
         self.folder = folder
         self.columns: tuple[str, ...] = ()
+        self.data_sha256 = ""
         self.save_every = save_every
         self.state = folder / "state.pt"
         self._metrics: TextIO
@@ -99,7 +102,7 @@ class Journal:
             return None
         record, tensors = container.read(self.state, KIND)
         progress = Progress(**record["progress"], best=_under("best.", tensors))
-        return Saved(progress, tensors, record["metrics_bytes"], record["threads"])
+        return Saved(progress, tensors, record["metrics_bytes"], record["threads"], record["data_sha256"])
 
     def open(self, keep_bytes: int, metric: Metric) -> None:
         """Open the metrics file for appending, cut to its first `keep_bytes` bytes; raises BadData if it has fewer."""
@@ -144,6 +147,7 @@ class Journal:
             "progress": {name: getattr(progress, name) for name in fields},
             "metrics_bytes": self._metrics.tell(),
             "threads": torch.get_num_threads(),
+            "data_sha256": self.data_sha256,
         }
         container.write(self.state, KIND, record, tensors)
         self._saved = time.monotonic()

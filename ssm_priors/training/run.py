@@ -84,7 +84,10 @@ def run(
             with _deterministic(saved.threads if saved else threads):
                 _train_and_test(config, folder, where, journal, saved, watch)
         journal.discard_state()
-        return read_finished(folder, config)[0]
+        checkpoint = read_finished(folder, config)[0]
+        trained_on = checkpoint.record.get("provenance", {}).get("data_sha256")
+        _refuse_other_data(folder, trained_on, TASKS[config.task.name].load(config.task.options).sha256)
+        return checkpoint
 
 
 def read_finished(folder: Path, config: RunConfig | None = None) -> tuple[Checkpoint, np.ndarray, np.ndarray]:
@@ -117,6 +120,9 @@ def _train_and_test(
     from lightning_fabric import Fabric  # 2 s that refusing a wrong configuration must not cost
 
     task = prepare(config)
+    journal.data_sha256 = task.sha256
+    if saved:
+        _refuse_other_data(folder, saved.data_sha256, task.sha256)
     fabric = Fabric(accelerator=device.type, devices=1, precision=config.precision)
     origin = provenance(device=device, data_sha256=task.sha256)
     phases = _phases(config, task)
@@ -290,6 +296,15 @@ def _read_test(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if prediction.ndim not in (1, 2) or prediction.shape != target.shape or len(target) == 0:
         raise BadData(f"{path}: {prediction.shape} predictions for {target.shape} targets")
     return prediction, target
+
+
+def _refuse_other_data(folder: Path, trained_on: str | None, found: str) -> None:
+    """A run's numbers belong to the data it was trained on; raises BadData where the task's are others by now."""
+    if trained_on != found:
+        raise BadData(
+            f"{folder} was trained on other data than the task has now (SHA-256 {str(trained_on)[:12]}, now "
+            f"{found[:12]}); choose another --out, or move the folder away"
+        )
 
 
 def _refuse_other(path: Path, config: RunConfig) -> None:

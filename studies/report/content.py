@@ -12,6 +12,7 @@ import xarray as xr
 from ssm_priors.analyses.charts import page, theme
 from ssm_priors.analyses.charts.curves import curves as curves_chart
 from ssm_priors.analyses.charts.gap import gap as gap_chart
+from ssm_priors.analyses.charts.studies import against_fraction
 from ssm_priors.metrics import ACCURACY, Metric
 from ssm_priors.registry import TASKS, summary
 from ssm_priors.studies import results as runs
@@ -57,6 +58,7 @@ def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequ
         Section("What was asked", [asked(study)]),
         Section("What was found", [in_short(effects), found(effects, measured)]),
         Section(measured.title, [main(scores, results, measured), *beside_published(study, scores)]),
+        *against_data(scores, results, names),
         *places(scores, results, steps, names),
         *(_extra(*each, names) for each in extra),
         Section("Compute", [compute(scores, results), Paragraph("not measured.", "Energy:")]),
@@ -202,6 +204,29 @@ def places(scores: Sequence[CellScore], results: xr.Dataset, steps: pd.DataFrame
                 own = _worded(own)
                 figures.append(_named(curves_chart(own, metric), f"curves {name}", _curve_words(own, metric), names))
         yield Section(f"{task}{share}", [Paragraph(summary(TASKS[task])), *figures])
+
+
+def against_data(scores: Sequence[CellScore], results: xr.Dataset, names: Names) -> list[Section]:
+    """How much of a gap is left as data grow: a chart a task, for a study of several shares."""
+    if results.sizes["fraction"] == 1:
+        return []
+    figures = []
+    for task in dict.fromkeys(score.cell.task for score in scores):
+        here, metric = [score for score in scores if score.cell.task == task], runs.metric(results, task)
+        chart = against_fraction(_data_frame(here), f"test {metric.label}", percent=metric.is_share)
+        told = [f"{labels.label(score.cell)}, {score.cell.fraction:.3g} of the data: {_shown(score)}" for score in here]
+        figures.append(_named(chart, f"data {task}", f"A line a cell. {_told(told)}", names))
+    return [Section("Against the amount of data", figures)]
+
+
+def _data_frame(scores: Sequence[CellScore]) -> pd.DataFrame:
+    rows = []
+    for score in scores:
+        estimate, low, high = score.interval or (np.nan, np.nan, np.nan)
+        cell = score.cell
+        axes = {"cell": labels.label(cell), "model": cell.model, "init": cell.init, "pretrain": cell.pretrain}
+        rows.append(axes | {"x": cell.fraction, "value": estimate, "low": low, "high": high})
+    return pd.DataFrame(rows)
 
 
 def _place(cell: Cell) -> tuple[str, float, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -127,6 +128,16 @@ def test_a_transformer_has_no_init_axis_and_causal_pretraining_makes_all_cells_o
     assert sorted(config.model.mixer.name for config in configs) == ["s4d"] * 4 + ["transformer"] * 2
     assert all(config.model.causal for config in configs)
     assert "one-sided" in said.stderr
+    with open(tmp_path / "out" / "tables" / "what-the-state-spaces-learned-distance-from-priors.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["prior"] for row in rows} == {"hippo-legs", "s4d-lin"}
+    own = [row for row in rows if row["prior"] == "s4d-lin" and row["cell"].startswith("s4d, s4d-lin")]
+    assert all(float(row["init"]) < 1e-5 for row in own if row["quantity"].startswith(("decay", "frequency")))
+    with open(tmp_path / "out" / "tables" / "where-attention-looks-mean-distance-steps.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["cell"] for row in rows} == {"transformer, from scratch", "transformer, causal pretraining"}
+    assert [row["pretrained"] == "-" for row in rows] == [row["cell"].endswith("scratch") for row in rows]
+    assert all(0 < float(row["learned"]) < 64 for row in rows)
 
 
 def test_a_run_that_blows_up_fails_its_cell_and_not_the_study(ssmp, tmp_path):

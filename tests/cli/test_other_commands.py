@@ -77,6 +77,18 @@ def test_report_is_written_again_from_the_runs(ssmp, study, tmp_path):
     assert said.stdout.splitlines()[:5] == first.stdout.splitlines()[:5]
 
 
+def test_report_on_a_checkpoint_is_its_page(ssmp, trained):
+    said = ssmp("report", trained[0] / "ckpt.pt")
+    assert said.returncode == 0, said.stderr
+    assert "hippo-legs" in said.stdout
+    assert (trained[0] / "inspect" / "ckpt" / "kernels.html").is_file()
+    said = ssmp("report", trained[0] / "ckpt.pt", trained[0] / "ckpt.pt", "--json")
+    assert (said.returncode, said.stderr) == (
+        2,
+        "ssmp: --json gives one document; report on one study or checkpoint at a time\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "names"),
     [

@@ -11,7 +11,7 @@ from builders import config, masked, raw
 
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.config import RunConfig
-from ssm_priors.errors import BadCheckpoint, BadConfig, RunFailed, SsmPriorsError
+from ssm_priors.errors import BadCheckpoint, BadConfig, BadData, RunFailed, SsmPriorsError
 from ssm_priors.ops.backend import chosen
 from ssm_priors.registry import MIXERS, OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Split, Task
@@ -346,3 +346,13 @@ def test_a_device_that_cannot_do_what_models_need_is_not_picked(monkeypatch):
     assert module._works("cpu")
     monkeypatch.setattr(torch.fft, "rfft", broken)
     assert not module._works("cpu")
+
+
+def test_a_finished_run_is_refused_once_its_data_have_changed(tmp_path, monkeypatch):
+    settings, digits = config(), TASKS["digits"]
+    run(settings, tmp_path / "run")
+    load = digits.load
+    monkeypatch.setattr(digits, "load", staticmethod(lambda options: replace(load(options), sha256="0" * 64)))
+    with pytest.raises(BadData, match=r"was trained on other data .* now 000000000000"):
+        run(settings, tmp_path / "run")
+    assert (tmp_path / "run" / "ckpt.pt").is_file()
