@@ -136,7 +136,7 @@ def _figures(source: Source, dataset: xr.Dataset, look: Look) -> list[page.Figur
 def _of_kernels(source: Source, dataset: xr.Dataset) -> list[page.Figure]:
     figures = [kernel_charts.reach(dataset), kernel_charts.examples(dataset), kernel_maps.heat(dataset)]
     width = source.spec.width if isinstance(source, Checkpoint) else 0
-    return [*figures, kernel_maps.unrolled(dataset, width)] if width else figures
+    return [*figures, kernel_maps.unrolled(dataset, width)] if 0 < width <= dataset.sizes["lag"] else figures
 
 
 def _columns(summary: xr.Dataset) -> list[str]:

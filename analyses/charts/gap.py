@@ -48,7 +48,7 @@ def gap(cells: pd.DataFrame, seeds: pd.DataFrame, chance: float, metric: Metric 
     layers = [
         _chance(chance),
         base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
-        ticks.encode(x=x, y=y, color=colour, tooltip=tips("cell:N", "accuracy:Q", accuracy="accuracy of one seed")),
+        ticks.encode(x=x, y=y, color=colour, tooltip=tips("cell:N", "value:Q", value=f"{metric.title} of one seed")),
         _points(base, from_scratch=True).encode(x=x, color=colour),
         _points(base, from_scratch=False).encode(x=x, color=colour),
         base.mark_text(align="left", fontSize=12).encode(x=alt.value(WIDTH + 10), text="number:N"),

@@ -423,7 +423,7 @@ def test_the_methods_paragraph_says_all_that_decides_a_result(out):
     text = words.methods(ABLATION, results.collect(ABLATION, out))
     assert "\n" not in text
     for expected in (
-        "mnist (pool 2), the whole training split (25 examples)",
+        "mnist (data shipped, pool 2), the whole training split (25 examples)",
         "200 test examples of mnist",
         "s4d had 2 layers of 32 channels, d_state 32",
         "21 parameters",
