@@ -66,7 +66,8 @@ def _looked_at(results: xr.Dataset, out: Path) -> Iterator[Looked]:
 
 
 def _spectra(looked: list[Looked]) -> Extra:
-    figures, rows = [], []
+    figures: list[Figure] = []
+    rows: list[list[str]] = []
     for cell, _, checkpoint in looked:
         found = distances_of_stages(checkpoint, Question(PRIORS, checkpoint.spec.length))
         rows += _distance_rows(named(cell), found)
