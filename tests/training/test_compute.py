@@ -132,10 +132,11 @@ def test_dropout_and_masks_change_no_count():
 
 
 def test_training_a_convolution_costs_its_formula():
-    """Backward: three transforms of the batch, two of the kernel, three products of spectra and a sum over examples."""
+    """Backward: three transforms of the batch, two of the kernel, three products of spectra, sums over examples."""
     B, L = 3, 48
     points = next_fast_len(2 * L - 1, real=True)
     backward = (3 * B + 2) * H * fft(points) + (6 + 6 + 2) * B * H * (points // 2 + 1)
+    backward += 2 * H * (points // 2 + 1)  # what blocks of examples add up to
     backward += 2 * kernel(L, 4) + 2 * gated(B, L) + matrix(B * L, 1, H) + 2 * matrix(B, H, CLASSES)
     flops = count("s4d", L, B)
     assert flops.training - flops.forward == pytest.approx(backward, abs=5)
