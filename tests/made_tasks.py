@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -204,3 +205,19 @@ def registered() -> Iterator[None]:
     finally:
         for name in KINDS:
             del TASKS._parts[name]
+
+
+def prepare_watched(folder: str, go: Any, ready: Any, made: Any) -> None:
+    """In a process of its own: says that it is ready, waits, prepares `waves`, tells of every split that it makes."""
+    os.environ["SSMP_DATA_DIR"] = folder
+    with registered():
+        real = Waves.chunks
+
+        def counted(*arguments: Any) -> Iterator[Chunk]:
+            made.put(arguments[0])
+            yield from real(*arguments)
+
+        Waves.chunks = staticmethod(counted)
+        ready.put(1)
+        go.wait(60)
+        store.prepare("waves", Waves.Config())

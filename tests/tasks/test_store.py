@@ -269,26 +269,11 @@ def test_blocks_change_nothing_but_memory(monkeypatch):
 # -- processes
 
 
-def _prepare_slowly(folder: str, go: multiprocessing.Event, ready: multiprocessing.Queue, made: multiprocessing.Queue):
-    os.environ["SSMP_DATA_DIR"] = folder
-    with made_tasks.registered():
-        real = Waves.chunks
-
-        def counted(*arguments):
-            made.put(arguments[0])
-            yield from real(*arguments)
-
-        Waves.chunks = staticmethod(counted)
-        ready.put(1)
-        go.wait(60)
-        store.prepare("waves", WAVES)
-
-
 def test_two_processes_that_prepare_the_same_do_it_once(tmp_path):
     context = multiprocessing.get_context("spawn")
     go, ready, made = context.Event(), context.Queue(), context.Queue()
     arguments = (str(tmp_path / "data"), go, ready, made)
-    processes = [context.Process(target=_prepare_slowly, args=arguments) for _ in range(2)]
+    processes = [context.Process(target=made_tasks.prepare_watched, args=arguments) for _ in range(2)]
     for process in processes:
         process.start()
     for _ in processes:
