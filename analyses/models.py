@@ -111,10 +111,10 @@ def along_stages(parts: Mapping[str, xr.Dataset], source: Source) -> xr.Dataset:
     return check(named.assign_attrs(origin(source, listed(parts))))
 
 
-def listed(stages: Iterable[str]) -> str:
+def listed(words: Iterable[str]) -> str:
     """'init, pretrained and learned'."""
-    *first, last = stages
-    return f"{', '.join(first)} and {last}" if first else last
+    words = list(words)
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
 def in_float64(mixer: Any) -> Any:

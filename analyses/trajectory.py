@@ -9,12 +9,9 @@ import xarray as xr
 
 from ssm_priors.analyses.models import along_stages
 from ssm_priors.analyses.schema import COURSE
-from ssm_priors.checkpoints.checkpoint import Checkpoint
+from ssm_priors.checkpoints.checkpoint import FINISHED, PRETRAINED, Checkpoint
 from ssm_priors.errors import BadData
 from ssm_priors.models.build import Model
-
-PRETRAINED, FINISHED = "pretrained.pt", "ckpt.pt"
-"""What a run leaves in its folder."""
 
 Analysis = Callable[[Model], xr.Dataset]
 

@@ -16,7 +16,7 @@ from ssm_priors.analyses.charts import page
 from ssm_priors.analyses.models import along_stages, stages_of
 from ssm_priors.analyses.trajectory import stages as stages_of_run
 from ssm_priors.batch import Batch
-from ssm_priors.checkpoints.checkpoint import Checkpoint
+from ssm_priors.checkpoints.checkpoint import FINISHED, PRETRAINED, Checkpoint
 from ssm_priors.checkpoints.container import plain
 from ssm_priors.checkpoints.load import load
 from ssm_priors.cli import looking
@@ -90,7 +90,7 @@ def _held_inputs(checkpoint: Checkpoint, examples: int) -> list[Batch]:
 
 def _stages(checkpoint: Checkpoint, path: Path) -> dict[str, Model]:
     """The course of the run that the file belongs to; init and learned where the file stands alone."""
-    if path.name == "ckpt.pt" and (path.parent / "pretrained.pt").is_file():
+    if path.name == FINISHED and (path.parent / PRETRAINED).is_file():
         return stages_of_run(path.parent)
     return {stage: model for stage, model in stages_of(checkpoint).items() if isinstance(model, Model)}
 

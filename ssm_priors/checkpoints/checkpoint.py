@@ -17,6 +17,8 @@ from ssm_priors.errors import BadCheckpoint, SsmPriorsError
 from ssm_priors.models.build import Model, build
 
 KIND = "checkpoint"
+FINISHED, PRETRAINED = "ckpt.pt", "pretrained.pt"
+"""What the checkpoints of a run's two phases are called in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ssm_priors import atomic
 from ssm_priors.batch import TaskSpec
-from ssm_priors.checkpoints.checkpoint import Checkpoint, load_exactly
+from ssm_priors.checkpoints.checkpoint import FINISHED, PRETRAINED, Checkpoint, load_exactly
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import claimed, remove_leftovers
@@ -41,8 +41,7 @@ from ssm_priors.training.loop import Phase, Watch, train
 from ssm_priors.training.provenance import device_peak_memory, process_peak_memory, provenance
 
 CONFIG = "run.toml"
-CHECKPOINT = "ckpt.pt"
-PRETRAINED = "pretrained.pt"
+CHECKPOINT = FINISHED
 TEST = "test.npz"
 
 
@@ -78,15 +77,17 @@ def run(
         keep_freed_memory()
     with claimed(folder, CONFIG, config.to_toml(), lambda path: _refuse_other(path, config)):
         journal = Journal(folder, save_every)
-        if not (folder / CHECKPOINT).exists():
+        is_old = (folder / CHECKPOINT).exists()
+        if not is_old:
             remove_leftovers(folder, {CHECKPOINT, PRETRAINED, TEST, journal.state.name})
             saved = journal.read()
             with _deterministic(saved.threads if saved else threads):
                 _train_and_test(config, folder, where, journal, saved, watch)
         journal.discard_state()
         checkpoint = read_finished(folder, config)[0]
-        trained_on = checkpoint.record.get("provenance", {}).get("data_sha256")
-        _refuse_other_data(folder, trained_on, TASKS[config.task.name].load(config.task.options).sha256)
+        if is_old:
+            trained_on = checkpoint.record.get("provenance", {}).get("data_sha256")
+            _refuse_other_data(folder, trained_on, TASKS[config.task.name].load(config.task.options).sha256)
         return checkpoint
 
 

@@ -48,11 +48,16 @@ def sections(results: xr.Dataset, out: Path) -> list[Extra]:
         results: of `results.collect`.
         out: the study's folder.
     """
-    looked = list(_looked_at(results, Path(out)))
-    spaces = [each for each in looked if all(isinstance(mixer, HasSpectrum) for mixer in each[2].model().mixers)]
-    attending = [each for each in looked if all(isinstance(mixer, HasAttention) for mixer in each[2].model().mixers)]
-    found = [_spectra(spaces[:MOST_CELLS])] if spaces else []
-    return found + ([_attention(attending[:MOST_CELLS])] if attending else [])
+    spaces: list[Looked] = []
+    attending: list[Looked] = []
+    for looked in _looked_at(results, Path(out)):
+        mixers = looked[2].model().mixers
+        for skill, chosen in ((HasSpectrum, spaces), (HasAttention, attending)):
+            if len(chosen) < MOST_CELLS and all(isinstance(mixer, skill) for mixer in mixers):
+                chosen.append(looked)
+        if min(len(spaces), len(attending)) == MOST_CELLS:
+            break
+    return [*([_spectra(spaces)] if spaces else []), *([_attention(attending)] if attending else [])]
 
 
 def _looked_at(results: xr.Dataset, out: Path) -> Iterator[Looked]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
 import xarray as xr
 
+from ssm_priors.analyses.models import listed
 from ssm_priors.config import ModelConfig, Part, PhaseConfig, RunConfig
 from ssm_priors.models.protocols import HasSsmParameters
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
@@ -173,11 +174,6 @@ def software(results: xr.Dataset) -> str:
     devices = list(dict.fromkeys(str(record["device"]) for record in records if "device" in record))
     where = f" on {listed(devices)}" if devices else ""
     return f"Everything was run with {listed([' '.join(each) for each in dict.fromkeys(versions)])}{where}."
-
-
-def listed(words: Sequence[str]) -> str:
-    """'a, b and c'."""
-    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1] if words else ""
 
 
 def flat(table: dict[str, Any], path: str = "") -> Iterator[str]:

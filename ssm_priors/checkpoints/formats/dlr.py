@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from ssm_priors.checkpoints.formats.family import Diagonal, Settings, complex_array, directions, fits, real, upper
 from ssm_priors.errors import BadCheckpoint
+from ssm_priors.models.mixers.dlr import TO_REAL
 from ssm_priors.models.protocols import Spectrum
 from ssm_priors.registry import FORMATS
-
-TO_REAL = {"real": 1, "imag": -1j, "sum": 1 - 1j}
 
 
 @FORMATS.register("not-from-scratch-dlr")
