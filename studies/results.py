@@ -24,6 +24,7 @@ from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadCheckpoint, BadData
 from ssm_priors.metrics import Metric, metric_for, metric_of
 from ssm_priors.registry import TASKS
+from ssm_priors.studies import audits
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.runner import FAILURE
 from ssm_priors.training.journal import columns
@@ -131,6 +132,7 @@ def collect(study: Study, out: Path) -> xr.Dataset:
         {"long_name": "the task's metric if all test examples get the best one answer"},
     )
     dataset.attrs = {"study": study.to_toml(), "provenance": json.dumps(_provenance(results), sort_keys=True)}
+    dataset.attrs["audits"] = json.dumps({name: asdict(found) for name, found in audits.read(Path(out)).items()})
     return dataset.assign({name: dataset[name].astype(str) for name in TEXTS})
 
 

@@ -59,6 +59,7 @@ def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequ
         *(charted.adopted(*each, names) for each in extra),
         Section("Compute", [compute(scores, results), Paragraph("not measured.", "Energy:")]),
         Section("Runs without a result", [without_result(table, results)]),
+        Section("Leak audit", [audited(results)]),
         Section("How it was done", [*told_protocol(study, results), used(study), settings(study)]),
         Section("Methods, to paste", [Paragraph(methods(study, results))]),
         Section("Every run", [every_run(table, results, measured)]),
@@ -280,6 +281,26 @@ def every_run(table: pd.DataFrame, results: xr.Dataset, measured: Measures) -> T
         )
         rows.append([*labels.coordinates(run, results), *told])
     return Table("runs", "Runs", [*columns, Column("folder", "code")], rows)
+
+
+AUDITED = (
+    "Before anything was trained, every example of every split was looked at: by a hash of its inputs, and texts also "
+    "by MinHash signatures of their word 5-shingles (Jaccard similarity of about 0.8 or more)."
+)
+
+
+def audited(results: xr.Dataset) -> Table | Paragraph:
+    """Whether what is tested or chosen by stands in the training split."""
+    found = json.loads(results.attrs.get("audits", "{}"))
+    if not found:
+        return Paragraph("Not made: these results come from a version, or a folder, without one.")
+    columns = [Column("task"), Column("which", "text"), Column("exactly", "number"), Column("nearly", "number")]
+    rows = [
+        row(task, pair, str(count), str(one["near"][pair]) if one["near"] and pair in one["near"] else "")
+        for task, one in found.items()
+        for pair, count in one["exact"].items()
+    ]
+    return Table("leaks", "Examples that stand in two splits", columns, rows, AUDITED)
 
 
 # --- how and where ---------------------------------------------------------------------------------------------------
