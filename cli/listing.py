@@ -73,7 +73,12 @@ def _tasks() -> list[dict[str, Any]]:
 
 
 def _presets() -> list[dict[str, Any]]:
-    return [{"name": name, "what": presets.load(name)["description"]} for name in presets.names()]
+    tables = {name: presets.load(name) for name in presets.names()}
+    return [{"name": name, "tasks": _tasks_of(table), "what": table["description"]} for name, table in tables.items()]
+
+
+def _tasks_of(preset: dict[str, Any]) -> str:
+    return ", ".join(preset["tasks"]) if preset.get("named_only") else "any"
 
 
 def _formats() -> list[dict[str, Any]]:

@@ -3,7 +3,8 @@
     RunConfig.from_dict(raw)  <->  config.to_dict(),  RunConfig.from_toml(text)  <->  config.to_toml()
 
 `from_dict` is the one door: it refuses unknown keys and wrong types with their path, fills every default in (so a later
-change of default cannot change what an old run meant), and refuses combinations that cannot work. A part chosen by name
+change of default cannot change what an old run meant), and refuses combinations that cannot work. A setting that came
+after the first runs is `newer`: it is left out where it says what all runs did before it. A part chosen by name
 (task, mixer, objective) owns its options as a nested frozen `Config`; they stand in the same table as the name:
 
     [model.mixer]
@@ -18,9 +19,10 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import tomli_w
 from annotated_types import Ge, Gt, Interval
@@ -30,6 +32,14 @@ from ssm_priors.errors import BadConfig, suggest
 from ssm_priors.registry import MIXERS, OBJECTIVES, TASKS, Registry
 
 D = TypeVar("D")
+
+
+def newer(default: Any) -> Any:
+    """A field that came after the first runs; `default` is what they did, and can never become another.
+
+    Where a configuration has that value, its record leaves it out: an old run keeps its fingerprint, and so its folder.
+    """
+    return field(default=default, metadata={"newer": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,14 +63,24 @@ class ModelConfig:
     expand: Annotated[int, Ge(0)] = 0
     """Width of the feed-forward block after each mixer, in multiples of d_model; 0 means none."""
     norm: Literal["layer", "batch"] = "layer"
-    """Normalisation before each mixer."""
+    """Normalisation of each mixer and each feed-forward."""
+    norm_position: Literal["pre", "post"] = newer("pre")
+    """Before each mixer and feed-forward, and once after the last; or after each residual sum."""
     dropout: Annotated[float, Interval(ge=0, lt=1)] = 0.0
     """Probability, after each mixer's activation and before each residual sum."""
+    tied_dropout: bool = newer(False)
+    """Drop a channel at all positions of an example, instead of each number on its own; attention weights are dropped
+    one by one either way."""
     positions: Literal["none", "learned", "sinusoidal"] = "none"
     """Positions added to the embedding: a table up to the task's length, or sines and cosines at any length. A mixer
     may have its own besides (rotary)."""
     causal: bool = False
     """One-sided: no output sees a later input. Holds in both phases."""
+    pooling: Literal["mean", "max", "last"] = newer("mean")
+    """What makes one vector of an example's valid positions, where there is one answer an example."""
+    head: Literal["linear", "mlp"] = newer("linear")
+    """What reads that vector: a linear map, or one hidden layer of d_model units with ReLU before it. A pair of
+    documents has its own head."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,12 +95,26 @@ class PhaseConfig:
     """Peak rate of all parameters but the SSM's."""
     ssm_learning_rate: Annotated[float, Ge(0)] = 1e-3
     """Peak rate of the SSM parameters (A and dt), which are never decayed; 0 freezes them."""
+    dt_learning_rate: Annotated[float, Ge(0)] | None = None
+    """Peak rate of dt alone, where a mixer has one; absent means ssm_learning_rate."""
     weight_decay: Annotated[float, Ge(0)] = 0.01
     """AdamW decay of matrices; biases, norms and SSM parameters have none."""
+    decay_vectors: bool = newer(False)
+    """Decay biases, norms and D too; SSM parameters have none even then."""
+    beta2: Annotated[float, Interval(ge=0, lt=1)] = newer(0.999)
+    """AdamW's memory of squared gradients."""
     warmup: Annotated[float, Interval(ge=0, lt=1)] = 0.1
-    """Share of the steps in which the rate rises linearly; it then falls to 0 along a half cosine."""
-    clip: Annotated[float, Gt(0)] = 1.0
-    """Largest norm of the gradient of all parameters together."""
+    """Share of the steps in which the rate rises linearly to its peak."""
+    warmup_steps: Annotated[int, Ge(0)] = newer(0)
+    """The same as a number of steps; 0 leaves it to the share."""
+    schedule: Literal["cosine", "constant", "multistep"] = newer("cosine")
+    """The rate after the warm-up: to 0 along a half cosine, at its peak, or times `step_factor` every `step_epochs`."""
+    step_epochs: Annotated[int, Ge(1)] = newer(100)
+    """Epochs from one fall of a multistep schedule to the next, counted from the start of the phase."""
+    step_factor: Annotated[float, Interval(gt=0, le=1)] = newer(0.5)
+    """What a multistep schedule multiplies the rate by."""
+    clip: Annotated[float, Ge(0)] = 1.0
+    """Largest norm of the gradient of all parameters together; 0: no limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,17 +250,24 @@ SCALARS: dict[type, tuple[str, Callable[[Any], bool]]] = {
 
 
 def _unknown_keys(cls: type, raw: Mapping[str, Any], path: str) -> list[str]:
-    known = {field.name for field in fields(cls)}
+    known = {each.name for each in fields(cls)}
     return [f"{_join(path, key)}: no such setting. {suggest(key, known)}".rstrip() for key in raw if key not in known]
 
 
 def _wrong_scalars(cls: type, raw: Mapping[str, Any], path: str) -> list[str]:
-    types = {key: hint for key, hint in get_type_hints(cls).items() if key in raw and hint in SCALARS}
+    hints = {key: _present(hint) for key, hint in get_type_hints(cls).items() if raw.get(key) is not None}
+    types = {key: hint for key, hint in hints.items() if hint in SCALARS}
     return [
         f"{_join(path, key)}: {raw[key]!r} was given; {SCALARS[hint][0]} was expected"
         for key, hint in types.items()
         if not SCALARS[hint][1](raw[key])
     ]
+
+
+def _present(hint: Any) -> Any:
+    """X of `X | None`; any other type as it is."""
+    options = [option for option in get_args(hint) if option is not NoneType]
+    return options[0] if len(options) == 1 and NoneType in get_args(hint) else hint
 
 
 def _fault(path: str, detail: Any) -> str:
@@ -269,9 +310,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Part):
         return {"name": value.name, **_plain(value.options)}
     if is_dataclass(value):
-        plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {key: item for key, item in plain.items() if item is not None}
+        told = {each.name: getattr(value, each.name) for each in fields(value) if not _is_as_before(each, value)}
+        return {name: _plain(item) for name, item in told.items() if item is not None}
     return value + 0.0 if isinstance(value, float) else value  # -0.0 equals 0.0 and must not hash apart
+
+
+def _is_as_before(setting: Field[Any], owner: Any) -> bool:
+    return bool(setting.metadata.get("newer")) and getattr(owner, setting.name) == setting.default
 
 
 def _refuse_impossible(config: RunConfig) -> None:

@@ -55,8 +55,15 @@ def phases(**more: Any) -> st.SearchStrategy[dict[str, Any]]:
         "learning_rate": _numbers(1e-8, 10),
         "ssm_learning_rate": _numbers(0, 10),
         "weight_decay": _numbers(0, 1),
+        "dt_learning_rate": _numbers(0, 10),
+        "decay_vectors": st.booleans(),
+        "beta2": _numbers(0, 0.9999),
         "warmup": _numbers(0, 0.99),
-        "clip": _numbers(1e-3, 100),
+        "warmup_steps": st.integers(0, 10_000),
+        "schedule": st.sampled_from(["cosine", "constant", "multistep"]),
+        "step_epochs": st.integers(1, 300),
+        "step_factor": _numbers(1e-3, 1),
+        "clip": _numbers(0, 100),
     }
     return st.fixed_dictionaries(more, optional=optional)
 
@@ -86,7 +93,11 @@ def raw_configs(draw: Any) -> dict[str, Any]:
         "layers": st.integers(1, 12),
         "expand": st.integers(0, 4),
         "norm": st.sampled_from(["layer", "batch"]),
+        "norm_position": st.sampled_from(["pre", "post"]),
         "dropout": _numbers(0, 0.9),
+        "tied_dropout": st.booleans(),
+        "pooling": st.sampled_from(["mean", "max", "last"]),
+        "head": st.sampled_from(["linear", "mlp"]),
         "positions": st.sampled_from(["none", "learned"]),
     }
     whole = {

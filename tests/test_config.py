@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from dataclasses import fields
 
 import pytest
 from builders import config, masked, raw
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from strategies import raw_configs
 
 from ssm_priors import presets
-from ssm_priors.config import RunConfig
+from ssm_priors.config import ModelConfig, PhaseConfig, RunConfig
 from ssm_priors.errors import BadConfig, UnknownName
 from ssm_priors.registry import MIXERS, OBJECTIVES, TASKS
 
@@ -69,6 +71,151 @@ def test_whatever_decides_a_result_changes_the_fingerprint(change):
     assert config(**change).fingerprint != config().fingerprint
 
 
+NEWER = [
+    ("model", "norm_position", "pre", "post"),
+    ("model", "tied_dropout", False, True),
+    ("model", "pooling", "mean", "last"),
+    ("model", "head", "linear", "mlp"),
+    ("finetune", "decay_vectors", False, True),
+    ("finetune", "beta2", 0.999, 0.98),
+    ("finetune", "warmup_steps", 0, 5),
+    ("finetune", "schedule", "cosine", "constant"),
+    ("finetune", "step_epochs", 100, 3),
+    ("finetune", "step_factor", 0.5, 0.1),
+]
+"""Settings that came after the first runs: table, name, what those runs did, another value."""
+
+
+@pytest.mark.parametrize(("table", "name", "before", "other"), NEWER)
+def test_a_newer_setting_is_recorded_only_where_it_says_something_new(table, name, before, other):
+    old, same, changed = (config(), config(**{table: {name: before}}), config(**{table: {name: other}}))
+    assert name not in old.to_dict()[table]
+    assert same == old
+    assert same.fingerprint == old.fingerprint
+    assert changed.to_dict()[table][name] == other
+    assert changed.fingerprint != old.fingerprint
+    assert RunConfig.from_toml(changed.to_toml()) == changed
+
+
+def test_the_newer_settings_are_these():
+    newer = {
+        (table, each.name)
+        for table, cls in (("model", ModelConfig), ("finetune", PhaseConfig))
+        for each in fields(cls)
+        if each.metadata.get("newer")
+    }
+    assert newer == {(table, name) for table, name, _, _ in NEWER}
+
+
+OLD_RUNS = [
+    (
+        """\
+fraction = 0.15
+precision = "32"
+seed = 0
+
+[task]
+name = "mnist"
+data = "shipped"
+pool = 2
+
+[model]
+d_model = 32
+layers = 2
+expand = 0
+norm = "layer"
+dropout = 0.0
+positions = "none"
+causal = false
+
+[model.mixer]
+name = "s4d"
+d_state = 32
+init = "s4d-lin"
+discretisation = "zoh"
+dt_min = 0.001
+dt_max = 0.1
+
+[finetune]
+epochs = 40
+batch_size = 25
+learning_rate = 0.02
+ssm_learning_rate = 0.01
+weight_decay = 0.01
+warmup = 0.1
+clip = 1.0
+
+[pretrain]
+epochs = 80
+batch_size = 25
+learning_rate = 0.02
+ssm_learning_rate = 0.01
+weight_decay = 0.01
+warmup = 0.1
+clip = 1.0
+
+[pretrain.objective]
+name = "masked"
+ratio = 0.5
+""",
+        "b5a2005b280e",
+    ),
+    (
+        """\
+fraction = 1.0
+precision = "32"
+seed = 0
+
+[task]
+name = "digits"
+
+[model]
+d_model = 64
+layers = 4
+expand = 0
+norm = "layer"
+dropout = 0.0
+positions = "none"
+causal = false
+
+[model.mixer]
+name = "dlr"
+d_state = 64
+frequencies = "omega"
+to_real = "real"
+decay_min = 5e-05
+decay_max = 0.05
+
+[finetune]
+epochs = 20
+batch_size = 50
+learning_rate = 0.01
+ssm_learning_rate = 0.001
+weight_decay = 0.01
+warmup = 0.1
+clip = 1.0
+""",
+        "9d171bd4ab46",
+    ),
+]
+"""What `run.toml` held and the folder was called before there were newer settings."""
+
+
+@pytest.mark.parametrize(("text", "fingerprint"), OLD_RUNS)
+def test_old_runs_keep_their_meaning_and_their_fingerprint(text, fingerprint):
+    read = RunConfig.from_toml(text)
+    assert read.fingerprint == fingerprint
+    assert read.to_dict() == tomllib.loads(text)
+
+
+def test_a_rate_of_dt_is_absent_or_a_number():
+    assert "dt_learning_rate" not in config().to_dict()["finetune"]
+    assert config(finetune={"dt_learning_rate": 1}).finetune.dt_learning_rate == 1.0
+    for wrong in ("7", True, -1, float("nan")):
+        with pytest.raises(BadConfig, match=r"^finetune\.dt_learning_rate: "):
+            config(finetune={"dt_learning_rate": wrong})
+
+
 def test_a_fingerprint_is_twelve_hexadecimal_digits_and_ignores_the_order_of_keys():
     fingerprint = config().fingerprint
     assert len(fingerprint) == 12
@@ -94,6 +241,15 @@ def test_a_fingerprint_is_twelve_hexadecimal_digits_and_ignores_the_order_of_key
         ({"finetune": {"epochs": 2.5}}, r"^finetune\.epochs: 2\.5 was given"),
         ({"finetune": {"learning_rate": -1}}, r"^finetune\.learning_rate: -1 was given"),
         ({"finetune": {"warmup": 1}}, r"^finetune\.warmup: 1 was given"),
+        ({"finetune": {"warmup_steps": -1}}, r"^finetune\.warmup_steps: -1 was given"),
+        ({"finetune": {"warmup_steps": 0.1}}, r"^finetune\.warmup_steps: 0\.1 was given; a whole number"),
+        ({"finetune": {"schedule": "plateau"}}, r"^finetune\.schedule: 'plateau' was given"),
+        ({"finetune": {"step_factor": 0}}, r"^finetune\.step_factor: 0 was given"),
+        ({"finetune": {"beta2": 1}}, r"^finetune\.beta2: 1 was given"),
+        ({"finetune": {"clip": -1}}, r"^finetune\.clip: -1 was given"),
+        ({"model": {"pooling": "first"}}, r"^model\.pooling: 'first' was given"),
+        ({"model": {"head": "deep"}}, r"^model\.head: 'deep' was given"),
+        ({"model": {"norm_position": "both"}}, r"^model\.norm_position: 'both' was given"),
         ({"finetune": {"clip": float("nan")}}, r"^finetune\.clip: nan was given"),
         ({"fraction": 0}, r"^fraction: 0 was given"),
         ({"fraction": 1.5}, r"^fraction: 1\.5 was given"),
@@ -171,8 +327,13 @@ def test_a_configuration_cannot_be_changed():
 @pytest.mark.parametrize("model", MIXERS)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("pretrain", ["none", *OBJECTIVES])
-def test_every_preset_works_for_every_model_task_and_objective(preset, model, task, pretrain):
+def test_every_preset_works_for_every_model_and_objective_on_its_tasks(preset, model, task, pretrain):
     changes = {"model": {"causal": True}} if pretrain == "causal" else {}
+    table = presets.load(preset)
+    if table.get("named_only") and task not in table["tasks"]:
+        with pytest.raises(BadConfig, match=f"nothing of task '{task}'"):
+            presets.compose(preset, model=model, task=task, pretrain=pretrain, changes=changes)
+        return
     made = RunConfig.from_dict(presets.compose(preset, model=model, task=task, pretrain=pretrain, changes=changes))
     assert (made.task.name, made.model.mixer.name) == (task, model)
     assert (made.pretrain is None) == (pretrain == "none")

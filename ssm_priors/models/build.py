@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ssm_priors.batch import TaskSpec
 from ssm_priors.config import ModelConfig
+from ssm_priors.errors import BadConfig
 from ssm_priors.models.backbone import Backbone, Block
 from ssm_priors.models.embedding import Embedding
 from ssm_priors.models.heads import Head, PairHead, PooledHead, PositionHead
@@ -76,6 +77,8 @@ def build(
             expand=config.expand,
             norm=config.norm,
             dropout=config.dropout,
+            norm_position=config.norm_position,
+            tied_dropout=config.tied_dropout,
         )
     head = fresh_head(config, seed, outputs=outputs, pooled=pooled, documents=spec.documents, stand_ins=stand_ins)
     return Model(embedding, backbone, head)
@@ -84,13 +87,23 @@ def build(
 def fresh_head(
     config: ModelConfig, seed: int, *, outputs: int | None, pooled: bool, documents: int = 1, stand_ins: int = 1
 ) -> Head:
-    """A head from its own stream, so that it starts the same whether or not another came before it."""
+    """A head from its own stream, so that it starts the same whether or not another came before it.
+
+    Raises:
+        BadConfig: `model.head` is asked for where a pair of documents has a head of its own.
+    """
+    if pooled and documents == 2 and config.head != "linear":
+        raise BadConfig(
+            f"model.head: '{config.head}' was given, but a pair of documents has a head of its own; remove it"
+        )
     outputs = config.d_model if outputs is None else outputs
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "head", "pooled" if pooled else "position"))
         if not pooled:
             return PositionHead(config.d_model, outputs, stand_ins)
-        return (PooledHead if documents == 1 else PairHead)(config.d_model, outputs)
+        if documents == 2:
+            return PairHead(config.d_model, outputs, config.pooling)
+        return PooledHead(config.d_model, outputs, config.pooling, config.head)
 
 
 def check_names(config: ModelConfig) -> None:

@@ -6,6 +6,7 @@ state and repeats exactly what the uninterrupted one did.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ssm_priors.batch import Batch, TaskSpec
 from ssm_priors.config import PhaseConfig
-from ssm_priors.errors import RunFailed
+from ssm_priors.errors import BadConfig, RunFailed
 from ssm_priors.metrics import ACCURACY, Metric, metric_of
 from ssm_priors.models.build import Model
 from ssm_priors.objectives.objective import Objective, Problem
@@ -69,6 +70,14 @@ class Phase:
     spec: TaskSpec
     allowed: int | None = None
     """Steps that a budget leaves to this phase; None means its epochs."""
+
+    def __post_init__(self) -> None:
+        """Refuse a warm-up that would never end; raises BadConfig."""
+        if self.settings.warmup_steps >= self.steps:
+            raise BadConfig(
+                f"{self.name}.warmup_steps: {self.settings.warmup_steps} were given, but the phase has "
+                f"{self.steps} steps; give fewer, or 0 for the share {self.name}.warmup, {self.settings.warmup:g}"
+            )
 
     @property
     def metric(self) -> Metric:
@@ -142,7 +151,7 @@ def train(
     watcher = _Clock(progress, phase.name)
     for step in range(progress.step, phase.steps):
         model.train()
-        set_rate(optimiser, step, phase.steps, phase.settings.warmup)
+        set_rate(optimiser, phase.settings, step, phase.steps_per_epoch)
         loss, norm, batch = _step(phase, module, optimiser, fabric, step, teacher)
         if teacher is not None:
             teacher.follow(model)
@@ -183,7 +192,8 @@ def _step(
     loss = total / count
     optimiser.zero_grad()
     fabric.backward(loss)
-    norm = fabric.clip_gradients(module, optimiser, max_norm=phase.settings.clip, error_if_nonfinite=False)
+    limit = phase.settings.clip or math.inf
+    norm = fabric.clip_gradients(module, optimiser, max_norm=limit, error_if_nonfinite=False)
     assert norm is not None  # it is only where a strategy clips inside its own step
     if not (bool(torch.isfinite(loss)) and bool(torch.isfinite(norm))):
         raise RunFailed(

@@ -96,7 +96,7 @@ def test_report_on_a_checkpoint_is_its_page(ssmp, trained):
         ("inits", {"s4d-lin", "s4d-inv", "s4d-legs", "random"}),
         ("objectives", {"masked", "causal"}),
         ("tasks", {"mnist", "digits"}),
-        ("presets", {"quick", "small"}),
+        ("presets", {"paper", "quick", "small"}),
     ],
 )
 def test_list_names_everything_with_a_sentence(ssmp, kind, names):

@@ -5,13 +5,16 @@ import torch
 from builders import CONTINUOUS, config, masked, model, normal
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning_fabric import Fabric
 
+from ssm_priors.errors import BadConfig
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.tasks.task import Split
 from ssm_priors.training import loop
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Progress
 from ssm_priors.training.loop import Phase
+from ssm_priors.training.optimiser import adamw
 
 CPU = torch.device("cpu")
 
@@ -112,3 +115,21 @@ def test_an_evaluation_that_fails_leaves_the_training_flag():
     with pytest.raises(RuntimeError):
         evaluate(network, Split(torch.zeros(2, 3, 5), torch.full((2,), 3), torch.zeros(2)), 1, CPU, CONTINUOUS)
     assert network.training
+
+
+def test_a_warm_up_that_would_never_end_is_refused_before_any_training():
+    with pytest.raises(BadConfig, match=r"^finetune\.warmup_steps: 6 were given, but the phase has 6 steps; .* 0\.3$"):
+        phase(10, batch_size=4, epochs=2, warmup_steps=6, warmup=0.3)
+    assert phase(10, batch_size=4, epochs=2, warmup_steps=5).steps == 6
+
+
+@pytest.mark.parametrize(("clip", "most"), [(0.0, None), (1e9, None), (1e-3, 1e-3)])
+def test_gradients_are_clipped_to_the_limit_or_not_at_all(clip, most):
+    """The gradients after the step, whose norm is told as it was before clipping."""
+    made, network = phase(8, batch_size=8, clip=clip), model()
+    fabric = Fabric(accelerator="cpu", devices=1)
+    module, optimiser = fabric.setup(network, adamw(network, made.settings))
+    _, norm, _ = loop._step(made, module, optimiser, fabric, 0, None)
+    left = torch.linalg.vector_norm(torch.cat([one.grad.flatten() for one in network.parameters()])).item()
+    assert norm > 1e-2
+    assert left == pytest.approx(most or norm, rel=1e-3)

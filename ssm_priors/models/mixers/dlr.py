@@ -17,6 +17,7 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
+from ssm_priors.config import newer
 from ssm_priors.errors import BadConfig
 from ssm_priors.models.protocols import Spectrum
 from ssm_priors.models.statespace import (
@@ -63,12 +64,15 @@ class DLR(nn.Module):
         """Smallest initial decay rate, 1/step."""
         decay_max: Annotated[float, Gt(0)] = 5e-2
         """Largest initial decay rate, 1/step; log-uniform between the two, for every mode."""
+        slow_weights: bool = newer(False)
+        """Train W as z, at ssm_learning_rate and never decayed, as the public code of arXiv 2310.02980 does."""
 
     def __init__(self, options: Config, *, d_model: int, causal: bool, dropout: float, rng: np.random.Generator):
         super().__init__()
         if options.decay_min > options.decay_max:
             raise BadConfig(f"model.mixer: decay_min {options.decay_min} is larger than decay_max {options.decay_max}")
         self.causal = causal
+        self.slow_weights = options.slow_weights
         self.to_real = TO_REAL[options.to_real]
         start = {"omega": dlr.omega, "randn": dlr.randn}[options.frequencies]
         log_z = start(options.d_state, 2 * options.decay_min, 2 * options.decay_max, rng)  # bounds of delta
@@ -114,8 +118,8 @@ class DLR(nn.Module):
         return read_out(y, self.dropout, self.output), state
 
     def ssm_parameters(self) -> list[nn.Parameter]:
-        """log z."""
-        return [self.log_decay, self.angle]
+        """log z, and W if it is to be as slow."""
+        return [self.log_decay, self.angle, *([self.W] if self.slow_weights else [])]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> DLR:
         with kept_in_float32(self.ssm_parameters):
