@@ -62,6 +62,8 @@ class ModelConfig:
     """Blocks of norm, mixer and residual."""
     expand: Annotated[int, Ge(0)] = 0
     """Width of the feed-forward block after each mixer, in multiples of d_model; 0 means none."""
+    feed_forward: Annotated[int, Ge(1)] | None = None
+    """The same in channels, for a width between two multiples; absent leaves it to expand."""
     norm: Literal["layer", "batch"] = "layer"
     """Normalisation of each mixer and each feed-forward."""
     norm_position: Literal["pre", "post"] = newer("pre")
@@ -81,6 +83,11 @@ class ModelConfig:
     head: Literal["linear", "mlp"] = newer("linear")
     """What reads that vector: a linear map, or one hidden layer of d_model units with ReLU before it. A pair of
     documents has its own head."""
+
+    @property
+    def feed_forward_width(self) -> int:
+        """Channels inside the feed-forward; 0 where there is none."""
+        return self.expand * self.d_model if self.feed_forward is None else self.feed_forward
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

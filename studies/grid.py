@@ -17,6 +17,7 @@ from annotated_types import Ge, Gt, Interval, MinLen
 from ssm_priors import presets
 from ssm_priors.config import RunConfig, fingerprint, parse_toml, read_toml, validate
 from ssm_priors.errors import BadConfig, suggest
+from ssm_priors.models.sizing import matched
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS
 
 NONE = "none"
@@ -188,7 +189,7 @@ class Study:
             changes=self._changes(cell, seed),
         )
         try:
-            config = RunConfig.from_dict(raw)
+            config = self._sized(RunConfig.from_dict(raw), cell)
         except BadConfig as error:
             raise BadConfig(f"cell '{cell.label}': {error}") from error
         if (cell, seed) != (self._cell_of(config, cell), config.seed):
@@ -197,6 +198,14 @@ class Study:
                 "fraction and seeds have options of their own"
             )
         return config
+
+    def _sized(self, config: RunConfig, cell: Cell) -> RunConfig:
+        """With the widths that give the model as many parameters as every other."""
+        target = self.variants.get(cell.variant, {}).get("match_params", self.match_params)
+        if not target:
+            return config
+        spec = TASKS[config.task.name].spec(config.task.options)
+        return replace(config, model=matched(config.model, spec, target))
 
     def sides(self, claim: Claim) -> list[tuple[list[Cell], list[Cell]]]:
         """The cells that a claim adds, and those that it subtracts: for its task, or for every task.

@@ -3,7 +3,7 @@
     pre-norm     u = u + dropout(f(norm(u))),   and a norm after the last block
     post-norm    u = norm(u + dropout(f(u)))
 
-for f a mixer, then a feed-forward if expand > 0; each has its own norm.
+for f a mixer, then a feed-forward if it has a width; each has its own norm.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Backbone(nn.Module):
         *,
         d_model: int,
         layers: int,
-        expand: int,
+        width: int,
         norm: str,
         dropout: float,
         norm_position: str = "pre",
@@ -39,7 +39,7 @@ class Backbone(nn.Module):
             Block(
                 make_mixer(layer),
                 d_model=d_model,
-                expand=expand,
+                width=width,
                 norm=norm,
                 dropout=dropout,
                 norm_position=norm_position,
@@ -64,7 +64,7 @@ class Block(nn.Module):
         mixer: nn.Module,
         *,
         d_model: int,
-        expand: int,
+        width: int,
         norm: str,
         dropout: float,
         norm_position: str = "pre",
@@ -75,7 +75,7 @@ class Block(nn.Module):
         self.mixer_norm = NORMS[norm](d_model)
         self.mixer = mixer
         self.dropout = nn.Dropout(dropout)
-        self.feed_forward = FeedForward(d_model, expand, norm, dropout) if expand else None
+        self.feed_forward = FeedForward(d_model, width, norm, dropout) if width else None
         if tied_dropout:
             tie_dropouts(self)
 
@@ -110,12 +110,12 @@ class Block(nn.Module):
 class FeedForward(nn.Module):
     """Linear, GELU, dropout, linear; and the norm that the block puts before it or after its residual sum."""
 
-    def __init__(self, d_model: int, expand: int, norm: str, dropout: float):
+    def __init__(self, d_model: int, width: int, norm: str, dropout: float):
         super().__init__()
         self.norm = NORMS[norm](d_model)
-        self.up = nn.Linear(d_model, expand * d_model)
+        self.up = nn.Linear(d_model, width)
         self.dropout = nn.Dropout(dropout)
-        self.down = nn.Linear(expand * d_model, d_model)
+        self.down = nn.Linear(width, d_model)
 
     def forward(self, u: Tensor) -> Tensor:
         """(B, L, H) -> (B, L, H)."""

@@ -74,7 +74,7 @@ def build(
             mixer,
             d_model=config.d_model,
             layers=config.layers,
-            expand=config.expand,
+            width=config.feed_forward_width,
             norm=config.norm,
             dropout=config.dropout,
             norm_position=config.norm_position,

@@ -151,7 +151,7 @@ def train(
     watcher = _Clock(progress, phase.name)
     for step in range(progress.step, phase.steps):
         model.train()
-        set_rate(optimiser, phase.settings, step, phase.steps_per_epoch)
+        set_rate(optimiser, phase.settings, step, phase.steps, phase.steps_per_epoch)
         loss, norm, batch = _step(phase, module, optimiser, fabric, step, teacher)
         if teacher is not None:
             teacher.follow(model)

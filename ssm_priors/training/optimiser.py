@@ -51,20 +51,19 @@ def adamw(model: nn.Module, phase: PhaseConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(parameter_groups(model, phase), betas=(0.9, phase.beta2), fused=True)
 
 
-def set_rate(optimiser: torch.optim.Optimizer, phase: PhaseConfig, step: int, steps_per_epoch: int) -> None:
+def set_rate(optimiser: torch.optim.Optimizer, phase: PhaseConfig, step: int, steps: int, steps_per_epoch: int) -> None:
     """Give every group its rate at a step of the phase, from 0."""
-    factor = rate_factor(phase, step, steps_per_epoch)
+    factor = rate_factor(phase, step, steps, steps_per_epoch)
     for group in optimiser.param_groups:
         group["lr"] = group["peak_lr"] * factor
 
 
-def rate_factor(phase: PhaseConfig, step: int, steps_per_epoch: int) -> float:
+def rate_factor(phase: PhaseConfig, step: int, steps: int, steps_per_epoch: int) -> float:
     """Share of the peak rate: rises linearly to 1 at the end of the warm-up, then goes as the schedule says.
 
     Continuous at the border: 1 at the last warm-up step and at the first after it, unless a multistep schedule has
     fallen by then. A cosine reaches 0 where the phase has ended.
     """
-    steps = phase.epochs * steps_per_epoch
     ramp = warmup_steps(phase, steps)
     if step < ramp:
         return (step + 1) / ramp

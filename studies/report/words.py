@@ -209,7 +209,7 @@ def _model(config: ModelConfig) -> str:
     parts = [
         f"{config.layers} layer{'s' if config.layers > 1 else ''} of {config.d_model} channels",
         *([options] if options else []),
-        f"feed-forward of {config.expand} times the width" if config.expand else "no feed-forward",
+        f"feed-forward of {config.feed_forward_width} channels" if config.feed_forward_width else "no feed-forward",
         f"{config.norm} normalisation",
         f"dropout {config.dropout:g}",
         *([] if config.positions == "none" else [f"{config.positions} positions"]),

@@ -21,7 +21,7 @@ FUSED = pytest.param("fused", marks=pytest.mark.skipif(LIBRARY is None, reason=L
 def test_an_s4d_block_is_one_graph_with_the_same_values_and_gradients(name, causal):
     rng = np.random.default_rng(0)
     mixer = S4D(S4D.Config(d_state=4), d_model=3, causal=causal, dropout=0.0, rng=rng)
-    block = Block(mixer, d_model=3, expand=0, norm="layer", dropout=0.0)
+    block = Block(mixer, d_model=3, width=0, norm="layer", dropout=0.0)
     u, lengths = torch.randn(2, 11, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([11, 6])
     torch.compiler.reset()
     with backend.using(name), warnings.catch_warnings():

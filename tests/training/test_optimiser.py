@@ -27,7 +27,7 @@ def test_with_zero_gradients_only_matrices_move_and_by_the_decay_alone(name):
     network = model(name, layers=2, norm="batch", expand=1)
     before = {key: parameter.detach().clone() for key, parameter in network.named_parameters()}
     optimiser = adamw(network, SETTINGS)
-    set_rate(optimiser, AT_THE_TOP, 0, 1)
+    set_rate(optimiser, AT_THE_TOP, 0, AT_THE_TOP.epochs, 1)
     for parameter in network.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimiser.step()
@@ -59,7 +59,7 @@ def test_ssm_parameters_train_at_their_own_rate_and_stand_still_at_zero():
         network = model(layers=1)
         before = network.mixers[0].A_imag.detach().clone()
         optimiser = adamw(network, phase(ssm_learning_rate=rate))
-        set_rate(optimiser, AT_THE_TOP, 0, 1)
+        set_rate(optimiser, AT_THE_TOP, 0, AT_THE_TOP.epochs, 1)
         for parameter in network.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimiser.step()
@@ -116,7 +116,9 @@ def test_the_weights_of_dlr_are_as_slow_as_its_modes_if_they_are_to_be():
 
 def course(per_epoch: int, **settings) -> list[float]:
     chosen = phase(**settings)
-    return [rate_factor(chosen, step, per_epoch) for step in range(chosen.epochs * per_epoch)]
+    return [
+        rate_factor(chosen, step, chosen.epochs * per_epoch, per_epoch) for step in range(chosen.epochs * per_epoch)
+    ]
 
 
 def test_the_corners_of_warm_up_and_cosine():
@@ -127,7 +129,7 @@ def test_the_corners_of_warm_up_and_cosine():
         assert factors[550] == pytest.approx(0.5)
         assert 0 < factors[999] < 1e-5
         assert all(factor > 1e-5 for factor in factors[:-3])
-    assert rate_factor(phase(epochs=1), 1000, 1000) == pytest.approx(0, abs=1e-15)
+    assert rate_factor(phase(epochs=1), 1000, 1000, 1000) == pytest.approx(0, abs=1e-15)
 
 
 @given(steps=st.integers(1, 400), warmup=st.floats(0, 0.99))
@@ -136,7 +138,7 @@ def test_the_rate_is_continuous_positive_and_has_one_top_for_any_course(steps, w
     settings = phase(epochs=steps, warmup=warmup)
     rates = []
     for step in range(steps):
-        set_rate(optimiser, settings, step, 1)
+        set_rate(optimiser, settings, step, settings.epochs, 1)
         rates.append(optimiser.param_groups[0]["lr"])
     top = rates.index(max(rates))
     assert max(rates) == pytest.approx(2.0)
@@ -150,7 +152,7 @@ def test_the_rate_is_continuous_positive_and_has_one_top_for_any_course(steps, w
 
 def test_no_warm_up_begins_at_the_top():
     assert course(10, epochs=1, warmup=0.0)[0] == 1
-    assert rate_factor(phase(epochs=1, warmup=0.99), 0, 1) == 1
+    assert rate_factor(phase(epochs=1, warmup=0.99), 0, 1, 1) == 1
 
 
 @pytest.mark.parametrize("settings", [{"warmup": 0.25}, {"warmup_steps": 5}])
