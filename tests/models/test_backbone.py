@@ -35,7 +35,7 @@ def normalised(u, norm):
 def test_the_norm_stands_before_the_mixer_or_after_the_sum(expand):
     u = normal(2, 20, 4)
     for position in ("pre", "post"):
-        made = block(position, width=4 * expand, dropout=0.0)
+        made = block(position, expand=expand, dropout=0.0)
         parts = [(lambda v, made=made: made.mixer(v, FULL), made.mixer_norm)]
         if expand:
             ff = made.feed_forward
