@@ -76,7 +76,8 @@ class Phase:
         if self.settings.warmup_steps >= self.steps:
             raise BadConfig(
                 f"{self.name}.warmup_steps: {self.settings.warmup_steps} were given, but the phase has "
-                f"{self.steps} steps; give fewer, or 0 for the share {self.name}.warmup, {self.settings.warmup:g}"
+                f"{self.steps} steps; give fewer, or 0 for the share {self.name}.warmup, {self.settings.warmup:g} "
+                f"(on the command line: --set {self.name}.warmup_steps=0)"
             )
 
     @property

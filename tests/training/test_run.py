@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 from dataclasses import replace
@@ -356,3 +357,44 @@ def test_a_finished_run_is_refused_once_its_data_have_changed(tmp_path, monkeypa
     with pytest.raises(BadData, match=r"was trained on other data .* now 000000000000"):
         run(settings, tmp_path / "run")
     assert (tmp_path / "run" / "ckpt.pt").is_file()
+
+
+UNUSUAL = {
+    "model": {
+        "norm_position": "post",
+        "norm": "batch",
+        "expand": 1,
+        "dropout": 0.2,
+        "tied_dropout": True,
+        "pooling": "last",
+        "head": "mlp",
+    },
+    "finetune": {"epochs": 4, "schedule": "multistep", "step_epochs": 1, "warmup": 0.0, "clip": 0.0, "beta2": 0.98},
+}
+
+
+def test_a_run_with_every_newer_setting_trains_as_told_and_its_checkpoint_is_the_model_that_was_tested(tmp_path):
+    phase = masked(schedule="constant", warmup_steps=2, epochs=2, dt_learning_rate=1e-2, decay_vectors=True)
+    settings = config("s4", pretrain=phase, **UNUSUAL)
+    run(settings, tmp_path, device="cpu")
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    rates = {
+        name: [float(row["learning_rate"]) / 4e-3 for row in rows if row["phase"] == name]
+        for name in ("pretrain", "finetune")
+    }
+    steps = len(rates["pretrain"]) // 2
+    assert rates["pretrain"] == pytest.approx([0.5, *[1.0] * (2 * steps - 1)])
+    assert rates["finetune"] == pytest.approx([0.5**epoch for epoch in range(4) for _ in range(steps)])
+    saved = Checkpoint.read(tmp_path / "ckpt.pt")
+    assert saved.config == settings
+    tested = evaluate(saved.model(), prepare(settings).test, 50, CPU, saved.spec)
+    assert tested.value == saved.record["metrics"]["test_accuracy"]
+    assert not [name for name in saved.tensors if name.startswith("backbone.norm.")]
+    assert "head.hidden.weight" in saved.tensors
+
+
+def test_a_warm_up_longer_than_the_phase_is_refused_before_a_folder_is_filled(tmp_path):
+    with pytest.raises(BadConfig, match=r"^pretrain\.warmup_steps: 500 were given"):
+        run(config(pretrain=masked(warmup_steps=500)), tmp_path / "run", device="cpu")
+    assert not list((tmp_path / "run").glob("*.pt"))
