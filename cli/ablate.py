@@ -12,8 +12,8 @@ from ssm_priors.cli.live import watch
 from ssm_priors.cli.output import Output
 from ssm_priors.cli.report import present
 from ssm_priors.errors import BadConfig, RunFailed
-from ssm_priors.registry import OBJECTIVES
-from ssm_priors.studies.engines.local import LocalEngine
+from ssm_priors.registry import ENGINES, OBJECTIVES
+from ssm_priors.studies.engines.engine import Workers
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.runner import execute, plan, workers_for
 from ssm_priors.training.provenance import kernels
@@ -59,8 +59,8 @@ def ablate(
     out = out or Path("ssmp-runs") / f"ablate-{study.fingerprint}"
     runs = plan(study, out)
     workers = jobs or workers_for(len(runs), threads)
-    engine = LocalEngine(
-        workers=workers, threads=threads, device=device, save_every=save_every, malloc_tuning=malloc_tuning
+    engine = ENGINES["local"](
+        Workers(count=workers, threads=threads, device=device, save_every=save_every, malloc_tuning=malloc_tuning)
     )
     output.note(f"{len(study.cells())} cells, {len(runs)} runs, {workers} at a time, in {out}")
     output.note(f"kernels: {kernels(where)}")

@@ -11,10 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from ssm_priors.cli.output import Output
-from ssm_priors.studies.runner import Event, Run
+from ssm_priors.studies.runner import Event, Run, share_of
 from ssm_priors.training.loop import StepReport
 
-SHOWN_FIRST = ("running", "failed", "waiting", "done", "kept")
+SHOWN_FIRST = ("running", "failed", "waiting", "done", "elsewhere", "kept")
+STATES = {
+    "kept": "kept",
+    "started": "running",
+    "again": "waiting",
+    "finished": "done",
+    "elsewhere": "elsewhere",
+    "failed": "failed",
+}
+"""Event -> where its run stands then."""
+SAID = {"kept": "finished before, kept", "elsewhere": "finished by another runner"}
+"""Events whose own name is not what is said."""
 MOST_ROWS = 12
 """Runs drawn at a time: with more, what runs could slip off a small screen."""
 
@@ -25,7 +36,9 @@ def watch(events: Iterable[Event], runs: list[Run], output: Output) -> int:
     if output.is_live:
         with Live(get_renderable=board.table, console=output.notes, refresh_per_second=4, transient=True):
             for event in events:
-                board.take(event)
+                line = board.take(event)
+                if line and event.kind in ("note", "again"):  # said above the table, because it does not show them
+                    output.note(line)
     else:
         for event in events:
             line = board.take(event)
@@ -67,18 +80,22 @@ class Board:
 
     def take(self, event: Event) -> str:
         """Note an event; gives the line that says it, or nothing if it is not worth one."""
+        if event.kind == "note" or event.run is None:
+            return f"{_name(event.run)}: {event.reason}" if event.run else event.reason
         standing = self.standings[event.run.config.fingerprint]
         if event.kind == "step" and event.report:
             return self._step(event.run, standing, event.report)
-        standing.state = {"kept": "kept", "started": "running", "finished": "done", "failed": "failed"}[event.kind]
-        if event.kind in ("kept", "finished"):
+        standing.state = STATES[event.kind]
+        if event.kind in ("kept", "elsewhere", "finished"):
             standing.done = 1.0
-            standing.begun_at = 1.0 if event.kind == "kept" else standing.begun_at
+            standing.begun_at = standing.begun_at if event.kind == "finished" else 1.0
+        if event.kind == "again":
+            return f"{_name(event.run)}: {event.reason}; it will go on from its last saved state"
         if event.kind == "failed":
             standing.begun_at, standing.done = 0.0, 1.0
             self.failures.append((event.run, event.reason))
             return ""
-        return f"{_name(event.run)}: {'finished before, kept' if event.kind == 'kept' else event.kind}"
+        return f"{_name(event.run)}: {SAID.get(event.kind, event.kind)}"
 
     def table(self) -> Table:
         """The moving picture."""
@@ -98,7 +115,7 @@ class Board:
             standing.since, standing.first = time.monotonic(), report.examples
         first = standing.report is None
         standing.report = report
-        standing.done = _share(run, report)
+        standing.done = share_of(run.config, report)
         standing.begun_at = standing.done if first else standing.begun_at
         standing.metric = report.metric if report.metric is not None else standing.metric
         steps_per_epoch = report.steps // report.epochs
@@ -115,7 +132,7 @@ class Board:
         here = sum(size * (at.done - at.begun_at) for size, at in zip(sizes, standings, strict=True))
         left = sum(size * (1 - at.done) for size, at in zip(sizes, standings, strict=True))
         elapsed = time.monotonic() - self.started
-        ended = sum(at.state in ("done", "kept", "failed") for at in standings)
+        ended = sum(at.state in ("done", "elsewhere", "kept", "failed") for at in standings)
         remaining = f"about {_clock(elapsed * left / here)} left" if here > 0.02 * sum(sizes) else "estimating"
         return f"{ended} of {len(self.runs)} runs done, {_clock(elapsed)} gone, {remaining if left else 'none left'}"
 
@@ -131,15 +148,6 @@ def _cells(standing: Standing) -> tuple[str, str, str, str, str]:
     rate = f"{seen / elapsed:.0f}" if seen and elapsed > 0 else ""
     phase = report.phase if standing.state == "running" else standing.state
     return phase, f"{report.epoch + 1}/{report.epochs}", f"{report.loss:.3f}", metric, rate
-
-
-def _share(run: Run, report: StepReport) -> float:
-    """How much of a run is done, phases weighted by their epochs."""
-    pretrain = run.config.pretrain.epochs if run.config.pretrain else 0
-    finetune = run.config.finetune.epochs
-    share = report.step / report.steps
-    done = share * pretrain if report.phase == "pretrain" else pretrain + share * finetune
-    return done / (pretrain + finetune)
 
 
 def _name(run: Run) -> str:
