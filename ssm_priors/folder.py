@@ -104,7 +104,7 @@ def needing_room(folder: Path) -> Iterator[None]:
 
 def out_of_room(folder: Path, reason: str) -> str:
     """What is said where work in a folder ends because the disk takes nothing more."""
-    return f"{folder} cannot be written: {reason}. What was finished there is kept; make room, and the same command goes on"
+    return f"{folder} cannot be written: {reason}. What was finished is kept; make room, and the same command goes on"
 
 
 def remove_leftovers(folder: Path, names: set[str]) -> None:

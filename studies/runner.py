@@ -178,9 +178,8 @@ class _Sitting:
             self.ledger.release(run.name)
             return
         if damage := run.damage():
-            yield Event(
-                "note", run, reason=f"damaged and set aside as {run.set_aside().name}, to be run again: {damage}"
-            )
+            place = run.set_aside()
+            yield Event("note", run, reason=f"damaged and set aside as {place.name}, to be run again: {damage}")
         if run.is_done:
             self.ledger.settle(run.name, State.DONE)
             yield self._end("elsewhere", run)

@@ -217,9 +217,15 @@ def preflight(config: RunConfig) -> None:
     Raises:
         UnknownName, BadConfig, BadData
     """
+    for _ in staged(config):
+        pass
+
+
+def staged(config: RunConfig) -> Iterator[tuple[Phase, Model, Task]]:
+    """Each phase of a run, with its model as it is built for it and its task; trains nothing, raises as `preflight`."""
     task = prepare(config)
     for phase in _phases(config, task):
-        _model(config, task.spec, phase.objective)
+        yield phase, _model(config, task.spec, phase.objective), task
 
 
 def _model(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:

@@ -64,7 +64,7 @@ class Workers:
     malloc_tuning: bool = True
     """Whether workers keep freed memory for their next tensors."""
     address: str = ""
-    """Of a cluster, for engines that have one; empty: this machine."""
+    """Of a cluster; empty: this machine. Refused by an engine that has no cluster."""
 
 
 class Engine(Protocol):

@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
 from ssm_priors.config import RunConfig
+from ssm_priors.errors import BadConfig
 from ssm_priors.registry import ENGINES
 from ssm_priors.studies.engines.engine import Job, Message, Workers, perform
 
@@ -23,6 +24,8 @@ class LocalEngine:
     """Worker processes on this machine; the CPU threads of each are given by --threads."""
 
     def __init__(self, workers: Workers):
+        if workers.address:
+            raise BadConfig(f"address '{workers.address}' was given, but engine local works on this machine alone")
         self.workers = workers
         self._pool: list[_Worker] = []
 
