@@ -7,17 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ssm_priors import presets
-from ssm_priors.cli.data import make_ready
-from ssm_priors.cli.live import watch
+from ssm_priors.cli.conduct import Means, conduct
 from ssm_priors.cli.output import Output
-from ssm_priors.cli.report import present
-from ssm_priors.errors import BadConfig, RunFailed
+from ssm_priors.errors import BadConfig
 from ssm_priors.registry import OBJECTIVES
-from ssm_priors.studies.engines.local import LocalEngine
 from ssm_priors.studies.grid import NONE, Study
-from ssm_priors.studies.runner import execute, plan, workers_for
-from ssm_priors.training.provenance import kernels
-from ssm_priors.training.run import pick_device, preflight
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,38 +29,14 @@ class Request:
     changes: dict[str, Any]
 
 
-def ablate(
-    request: Request,
-    *,
-    out: Path | None,
-    device: str,
-    jobs: int | None,
-    threads: int,
-    save_every: float,
-    malloc_tuning: bool,
-    output: Output,
-) -> int:
+def ablate(request: Request, out: Path | None, means: Means, output: Output) -> int:
     """Run the study, write and print its results; 1 if a run failed.
 
     Raises:
         SsmPriorsError: wrong use, found before any training.
     """
     study = Study.from_dict(asdict(_one_sided_if_needed(request, output)))
-    where = pick_device(device)
-    make_ready({study.config(cell, seed=0).task: None for cell in study.cells()}, output)
-    for cell in study.cells():
-        preflight(study.config(cell, seed=0))
-    out = out or Path("ssmp-runs") / f"ablate-{study.fingerprint}"
-    runs = plan(study, out)
-    workers = jobs or workers_for(len(runs), threads)
-    engine = LocalEngine(
-        workers=workers, threads=threads, device=device, save_every=save_every, malloc_tuning=malloc_tuning
-    )
-    output.note(f"{len(study.cells())} cells, {len(runs)} runs, {workers} at a time, in {out}")
-    output.note(f"kernels: {kernels(where)}")
-    failed = watch(execute(study, out, engine), runs, output)
-    present(study, out, output)
-    return RunFailed.exit_code if failed else 0
+    return conduct(study, out or Path("ssmp-runs") / f"ablate-{study.fingerprint}", means, output)
 
 
 def _one_sided_if_needed(request: Request, output: Output) -> Request:

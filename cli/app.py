@@ -2,68 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ssm_priors.cli import options
+from ssm_priors.cli import (
+    options,
+    study_commands,  # noqa: F401 (its commands are there once it is imported)
+)
+from ssm_priors.cli.commands import app, command, data
 from ssm_priors.cli.output import Output
-from ssm_priors.errors import SsmPriorsError
-
-INTERRUPTED = 130
-"""What shells expect of a command that Ctrl-C ended."""
-
-app = typer.Typer(
-    help="Does a gap between long-sequence models come from the architecture, or from where its training began?",
-    epilog="Start with: ssmp ablate --init random --pretrain masked",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-data_commands = typer.Typer(
-    help="Prepare and verify the data of tasks: list, prepare, verify.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(data_commands, name="data")
-
-
-def command(name: str, resumes: bool = False, group: typer.Typer = app) -> Callable:
-    """Register a command; what a user can cause becomes one line and an exit code, all else stays a traceback."""
-
-    def register(function: Callable) -> Callable:
-        @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> None:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, workers and all
-            try:
-                code = function(*args, **kwargs)
-            except SsmPriorsError as error:
-                Output().error(str(error))
-                raise typer.Exit(error.exit_code) from None
-            except KeyboardInterrupt:
-                Output().error("interrupted" + ("; the same command goes on from the last saved states" * resumes))
-                raise typer.Exit(INTERRUPTED) from None
-            except OSError as error:
-                if error.filename is None:  # not about a file that the user named
-                    raise
-                Output().error(f"{error.filename}: {error.strerror}")
-                raise typer.Exit(SsmPriorsError.exit_code) from None
-            raise typer.Exit(code or 0)
-
-        return group.command(name)(guarded)
-
-    return register
 
 
 @command("ablate", resumes=True)
@@ -91,11 +42,14 @@ def ablate(
     set_: options.Set = None,
     data_dir: options.DataDir = None,
     out: Annotated[Path | None, typer.Option(help="Study folder.", show_default="ssmp-runs/ablate-FINGERPRINT")] = None,
+    engine: options.Engine = "local",
+    address: options.Address = "",
     device: options.Device = "auto",
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as cores")] = None,
+    jobs: options.Jobs = None,
     threads: options.Threads = 1,
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
+    save_every: options.SaveEvery = 20.0,
     malloc_tuning: options.MallocTuning = True,
+    dry_run: options.DryRun = False,
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
@@ -105,6 +59,7 @@ def ablate(
     init, random} x {from scratch, masked}. The same command again keeps finished runs and goes on with the others.
     """
     from ssm_priors.cli.ablate import Request, ablate
+    from ssm_priors.cli.conduct import Means
 
     options.use_data_dir(data_dir)
     tasks = options.split_tasks(task) or ("mnist",)
@@ -120,16 +75,17 @@ def ablate(
         baseline=baseline,
         changes=options.sized(changes, tasks, examples=examples, max_length=max_length),
     )
-    return ablate(
-        request,
-        out=out,
+    means = Means(
         device=device,
         jobs=jobs,
         threads=threads,
         save_every=save_every,
         malloc_tuning=malloc_tuning,
-        output=Output(as_json=json, quiet=quiet),
+        engine=engine,
+        address=address,
+        dry_run=dry_run,
     )
+    return ablate(request, out, means, Output(as_json=json, quiet=quiet))
 
 
 @command("train", resumes=True)
@@ -157,7 +113,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Run folder.", show_default="ssmp-runs/train-FINGERPRINT")] = None,
     device: options.Device = "auto",
     threads: options.Threads = 1,
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
+    save_every: options.SaveEvery = 20.0,
     malloc_tuning: options.MallocTuning = True,
     quiet: options.Quiet = False,
     json: options.Json = False,
@@ -342,7 +298,7 @@ def list_(
     return show(kind, Output(as_json=json))
 
 
-@command("list", group=data_commands)
+@command("list", group=data)
 def data_list(
     data_dir: options.DataDir = None,
     json: options.Json = False,
@@ -354,7 +310,7 @@ def data_list(
     return list_data(Output(as_json=json))
 
 
-@command("prepare", group=data_commands)
+@command("prepare", group=data)
 def data_prepare(
     task: Annotated[str, typer.Argument(help="Task. See: ssmp data list", show_default=False)],
     source: Annotated[
@@ -376,7 +332,7 @@ def data_prepare(
     return prepare(task, source, options.parse_options(set_), Output(as_json=json, quiet=quiet))
 
 
-@command("verify", group=data_commands)
+@command("verify", group=data)
 def data_verify(
     task: Annotated[str, typer.Argument(help="Task. See: ssmp data list", show_default=False)],
     set_: options.TaskOptions = None,

@@ -11,21 +11,35 @@ from rich.table import Table
 from rich.text import Text
 
 from ssm_priors.cli.output import Output
+from ssm_priors.studies.forecast import Pace
 from ssm_priors.studies.runner import Event, Run
 from ssm_priors.training.loop import StepReport
 
-SHOWN_FIRST = ("running", "failed", "waiting", "done", "kept")
+SHOWN_FIRST = ("running", "failed", "waiting", "done", "elsewhere", "kept")
+STATES = {
+    "kept": "kept",
+    "started": "running",
+    "again": "waiting",
+    "finished": "done",
+    "elsewhere": "elsewhere",
+    "failed": "failed",
+}
+"""Event -> where its run stands then."""
+SAID = {"kept": "finished before, kept", "elsewhere": "finished by another runner"}
+"""Events whose own name is not what is said."""
 MOST_ROWS = 12
 """Runs drawn at a time: with more, what runs could slip off a small screen."""
 
 
-def watch(events: Iterable[Event], runs: list[Run], output: Output) -> int:
+def watch(events: Iterable[Event], runs: list[Run], pace: Pace, workers: int, output: Output) -> int:
     """Follow a study to its end; gives the number of runs that failed."""
-    board = Board(runs)
+    board = Board(runs, pace, workers)
     if output.is_live:
         with Live(get_renderable=board.table, console=output.notes, refresh_per_second=4, transient=True):
             for event in events:
-                board.take(event)
+                line = board.take(event)
+                if line and event.kind in ("note", "again"):  # said above the table, because it does not show them
+                    output.note(line)
     else:
         for event in events:
             line = board.take(event)
@@ -47,10 +61,11 @@ class Standing:
     since: float = 0.0
     first: int = 0
     """Examples of this phase that were seen at `since`."""
-    done: float = 0.0
-    """Share of the whole run, 0 to 1."""
-    begun_at: float = 0.0
-    """Share that was done when this sitting first heard of the run."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done or has failed, here or elsewhere."""
+        return self.state in ("done", "elsewhere", "kept", "failed")
 
 
 @dataclass(slots=True)
@@ -58,36 +73,40 @@ class Board:
     """All runs of a study."""
 
     runs: list[Run]
+    pace: Pace
+    workers: int
+    """Runs at a time."""
     standings: dict[str, Standing] = field(init=False)
     failures: list[tuple[Run, str]] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=lambda: time.monotonic())
 
     def __post_init__(self) -> None:
-        self.standings = {run.config.fingerprint: Standing() for run in self.runs}
+        self.standings = {run.name: Standing() for run in self.runs}
 
     def take(self, event: Event) -> str:
         """Note an event; gives the line that says it, or nothing if it is not worth one."""
-        standing = self.standings[event.run.config.fingerprint]
+        if event.kind == "note" or event.run is None:
+            return f"{_name(event.run)}: {event.reason}" if event.run else event.reason
+        standing = self.standings[event.run.name]
         if event.kind == "step" and event.report:
             return self._step(event.run, standing, event.report)
-        standing.state = {"kept": "kept", "started": "running", "finished": "done", "failed": "failed"}[event.kind]
-        if event.kind in ("kept", "finished"):
-            standing.done = 1.0
-            standing.begun_at = 1.0 if event.kind == "kept" else standing.begun_at
+        standing.state = STATES[event.kind]
+        self.pace.forget(event.run.name)
+        if event.kind == "again":
+            return f"{_name(event.run)}: {event.reason}; it will go on from its last saved state"
         if event.kind == "failed":
-            standing.begun_at, standing.done = 0.0, 1.0
             self.failures.append((event.run, event.reason))
             return ""
-        return f"{_name(event.run)}: {'finished before, kept' if event.kind == 'kept' else event.kind}"
+        return f"{_name(event.run)}: {SAID.get(event.kind, event.kind)}"
 
     def table(self) -> Table:
         """The moving picture."""
         table = Table(box=None, pad_edge=False, title=Text(self._eta()), title_justify="left")
         for name in ("run", "phase", "epoch", "loss", "validation", "examples/s"):
             table.add_column(name, justify="left" if name in ("run", "phase") else "right", overflow="fold")
-        order = sorted(self.runs, key=lambda run: SHOWN_FIRST.index(self.standings[run.config.fingerprint].state))
+        order = sorted(self.runs, key=lambda run: SHOWN_FIRST.index(self.standings[run.name].state))
         for run in order[:MOST_ROWS]:
-            standing = self.standings[run.config.fingerprint]
+            standing = self.standings[run.name]
             table.add_row(Text(_name(run)), *_cells(standing), style="dim" if standing.state != "running" else "")
         if len(order) > MOST_ROWS:
             table.add_row(f".. and {len(order) - MOST_ROWS} more")
@@ -96,10 +115,9 @@ class Board:
     def _step(self, run: Run, standing: Standing, report: StepReport) -> str:
         if standing.report is None or standing.report.phase != report.phase:
             standing.since, standing.first = time.monotonic(), report.examples
-        first = standing.report is None
         standing.report = report
-        standing.done = _share(run, report)
-        standing.begun_at = standing.done if first else standing.begun_at
+        self.pace.take(run.name, run.cell, report)
+        self.pace.look_ahead(time.monotonic() - self.started)
         standing.metric = report.metric if report.metric is not None else standing.metric
         steps_per_epoch = report.steps // report.epochs
         if report.step % steps_per_epoch:
@@ -110,14 +128,17 @@ class Board:
         return f"{_name(run)}: {phase} epoch {epoch}, loss {loss}{value}{speed}; {self._eta()}"
 
     def _eta(self) -> str:
-        standings = [self.standings[run.config.fingerprint] for run in self.runs]
-        sizes = [run.size for run in self.runs]
-        here = sum(size * (at.done - at.begun_at) for size, at in zip(sizes, standings, strict=True))
-        left = sum(size * (1 - at.done) for size, at in zip(sizes, standings, strict=True))
+        standings = [(run, self.standings[run.name]) for run in self.runs]
+        ended = sum(at.has_ended for _, at in standings)
         elapsed = time.monotonic() - self.started
-        ended = sum(at.state in ("done", "kept", "failed") for at in standings)
-        remaining = f"about {_clock(elapsed * left / here)} left" if here > 0.02 * sum(sizes) else "estimating"
-        return f"{ended} of {len(self.runs)} runs done, {_clock(elapsed)} gone, {remaining if left else 'none left'}"
+        left = [self.pace.left(run.cell, at.report) for run, at in standings if not at.has_ended]
+        known = [seconds for seconds in left if seconds is not None]
+        # no study ends before its longest run does
+        remaining = max(sum(known) / min(self.workers, len(left)), *known) if known else 0.0
+        words = "none left" if not left else f"about {clock(remaining)} left"
+        if len(known) < len(left):
+            words = "estimating"
+        return f"{ended} of {len(self.runs)} runs done, {clock(elapsed)} gone, {words}"
 
 
 def _cells(standing: Standing) -> tuple[str, str, str, str, str]:
@@ -133,20 +154,12 @@ def _cells(standing: Standing) -> tuple[str, str, str, str, str]:
     return phase, f"{report.epoch + 1}/{report.epochs}", f"{report.loss:.3f}", metric, rate
 
 
-def _share(run: Run, report: StepReport) -> float:
-    """How much of a run is done, phases weighted by their epochs."""
-    pretrain = run.config.pretrain.epochs if run.config.pretrain else 0
-    finetune = run.config.finetune.epochs
-    share = report.step / report.steps
-    done = share * pretrain if report.phase == "pretrain" else pretrain + share * finetune
-    return done / (pretrain + finetune)
-
-
 def _name(run: Run) -> str:
     return f"{run.cell.label} (seed {run.seed})"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -39,6 +39,26 @@ MallocTuning = Annotated[
     bool,
     typer.Option("--malloc-tuning/--no-malloc-tuning", help="Keep freed memory for later tensors: faster, glibc only."),
 ]
+SaveEvery = Annotated[float, typer.Option(min=0, help="Seconds between saved states.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as cores")]
+Engine = Annotated[str, typer.Option(help="Where runs go: local, or ray (extra [ray]).")]
+Address = Annotated[
+    str,
+    typer.Option(help="Of a Ray cluster that sees the study folder.", show_default="RAY_ADDRESS, or one started here"),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only tell what it would take: parameters, FLOPs, time, disk. Writes nothing.")
+]
+StudyPreset = Annotated[str | None, typer.Option("--preset", help="Instead of the study's own.", show_default=False)]
+StudySet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="An axis of the study, such as seeds=5 or models=s4d,dss, or a setting of every run, such as "
+        "finetune.epochs=20. Repeat for more.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, and nothing else.")]
 DataDir = Annotated[
@@ -124,6 +144,11 @@ def parse_changes(assignments: list[str] | None, causal: bool | None) -> dict[st
 def parse_options(assignments: list[str] | None) -> dict[str, Any]:
     """`OPTION=VALUE` pairs of one part; raises BadConfig."""
     return parse_changes(assignments, None)
+
+
+def parse_study(assignments: list[str] | None, preset: str | None) -> dict[str, Any]:
+    """What is laid over a study: `KEY=VALUE` pairs, and another preset; raises BadConfig."""
+    return parse_changes(assignments, None) | ({} if preset is None else {"preset": preset})
 
 
 def sized(changes: dict[str, Any], tasks: Iterable[str], **sizes: int | None) -> dict[str, Any]:

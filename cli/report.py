@@ -20,6 +20,7 @@ from ssm_priors.studies.claims import Answer, answers
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.report import report as html
 from ssm_priors.studies.report.learned import sections
+from ssm_priors.studies.runner import PATIENCE
 from ssm_priors.studies.statistics import CellScore, Effect, effects, scores
 
 
@@ -59,7 +60,7 @@ def _on_checkpoint(path: Path, output: Output) -> None:
 
 def present(study: Study, out: Path, output: Output) -> None:
     """Collect a study's runs, write results and report, print the table, the effects, and where the files are."""
-    with held(out):
+    with held(out, PATIENCE):  # another runner of the same study may end at the same time
         dataset = results.collect(study, out)
         written = html.write(study, dataset, out, sections(dataset, out))
         files = {"results": results.write(dataset, out), **written}

@@ -137,6 +137,7 @@ def _shown(name: str, family: Family) -> str:
     return f"{name}{SEPARATOR}{family.argument}"
 
 
+ENGINES = Registry("engine", "ssm_priors.studies.engines")
 FORMATS = Registry("format", "ssm_priors.checkpoints.formats")
 INITS = Registry("init", "ssm_priors.priors")
 MIXERS = Registry("model", "ssm_priors.models.mixers")

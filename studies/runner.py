@@ -1,23 +1,39 @@
-"""A study from plan to results: claim the folder, refuse what cannot work, run what is not done, tell what happens."""
+"""A study from plan to results: claim what is not done, run it, tell what happens, here and elsewhere.
+
+Several runners may be at work in one study folder, started at any time on any system that sees it. Each claims a run in
+the ledger when a worker is free for it, the largest first; what another has claimed, it waits for. A run is done when
+its checkpoint is there; one that is damaged is set aside under another name and run again.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ssm_priors import atomic
 from ssm_priors.config import RunConfig
-from ssm_priors.errors import BadCheckpoint, BadConfig, BadData
-from ssm_priors.folder import claimed
-from ssm_priors.studies.engines.local import Job, LocalEngine
+from ssm_priors.errors import BadConfig, RunFailed, SsmPriorsError
+from ssm_priors.folder import claimed, is_held, needing_room, out_of_room
+from ssm_priors.studies.engines.engine import Engine, Job, Message
 from ssm_priors.studies.grid import Cell, Study
+from ssm_priors.studies.ledger import Entry, Ledger, State
 from ssm_priors.training.loop import StepReport
-from ssm_priors.training.run import CHECKPOINT, CONFIG, read_finished
+from ssm_priors.training.run import CHECKPOINT, CONFIG, examine
 
+STUDY = "study.toml"
 FAILURE = "failed.txt"
+POLL = 0.5
+"""Seconds between looks at what other runners do."""
+PATIENCE = 60.0
+"""Seconds to wait while another process writes the study's files."""
+SECOND_TRIES = 1
+"""How often a run is begun again after its worker died; it then goes on from its last saved state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +46,36 @@ class Run:
     folder: Path
 
     @property
+    def name(self) -> str:
+        """Its fingerprint."""
+        return self.folder.name
+
+    @property
     def is_done(self) -> bool:
         """Whether its checkpoint is there; a finished run is never done again."""
         return (self.folder / CHECKPOINT).exists()
 
+    @property
+    def state(self) -> State:
+        """What its folder says."""
+        if self.is_done:
+            return State.DONE
+        return State.FAILED if (self.folder / FAILURE).exists() else State.PLANNED
+
     def damage(self) -> str:
-        """What is wrong with what a finished run left, and what to do; empty if nothing is."""
+        """What is wrong with what lies in its folder; empty if nothing is."""
         try:
-            read_finished(self.folder, self.config)
-        except (BadCheckpoint, BadData) as error:
-            return f"{error}. Remove {self.folder} to run it again"
+            examine(self.folder, self.config)
+        except SsmPriorsError as error:
+            return str(error)
         return ""
+
+    def set_aside(self) -> Path:
+        """Give what lies in its folder another name; gives the new place."""
+        places = (self.folder.with_name(f"{self.name}.damaged-{number}") for number in range(1, 10_000))
+        place = next(place for place in places if not place.exists())
+        os.rename(self.folder, place)
+        return place
 
     def note_failure(self, reason: str) -> None:
         """Leave the reason in the run's folder; with the configuration, without which a later try may not claim it."""
@@ -60,8 +95,10 @@ class Run:
 class Event:
     """Something that happened to a run."""
 
-    kind: Literal["kept", "started", "step", "finished", "failed"]
-    run: Run
+    kind: Literal["note", "kept", "started", "step", "again", "finished", "elsewhere", "failed"]
+    """Again: its worker died, and it will be begun again. Elsewhere: another runner has finished it."""
+    run: Run | None = None
+    """None for a note about the study as a whole."""
     report: StepReport | None = None
     reason: str = ""
 
@@ -71,40 +108,148 @@ def plan(study: Study, out: Path) -> list[Run]:
     return [Run(cell, seed, config, out / "runs" / config.fingerprint) for cell, seed, config in study.runs()]
 
 
-def execute(study: Study, out: Path, engine: LocalEngine) -> Iterator[Event]:
-    """Run what is not done yet, the largest first, and yield what happens; a failed run does not stop the others.
+def execute(study: Study, out: Path, engine: Engine) -> Iterator[Event]:
+    """Run what is not done yet, and yield what happens; a failed run does not stop the others.
 
     Args:
         study: the grid.
         out: the study's folder; made if it is not there.
-        engine: where the runs go.
+        engine: where the runs go; closed at the end.
 
     Raises:
-        BadConfig: the folder belongs to another study, or another process is at work in it.
+        BadConfig: the folder belongs to another study, or cannot be written.
+        RunFailed: the disk is full.
     """
-    with claimed(out, "study.toml", study.to_toml(), lambda path: _refuse_other(study, path)):
+    with closing(engine), needing_room(out):
         runs = plan(study, out)
-        for run in runs:
-            if run.is_done:
-                damage = run.damage()
-                yield Event("failed", run, reason=damage) if damage else Event("kept", run)
-        todo = sorted((run for run in runs if not run.is_done), key=lambda run: -run.size)
-        for message in engine.execute([Job(run.config, run.folder) for run in todo]):
-            run = todo[message.job]
-            if message.kind == "failed":
-                run.note_failure(message.content)
-                yield Event("failed", run, reason=message.content)
-            elif message.kind == "finished":
-                (run.folder / FAILURE).unlink(missing_ok=True)
-                yield Event("finished", run)
-            else:
-                yield Event(message.kind, run, report=message.content)
+        with claimed(out, STUDY, study.to_toml(), lambda path: _refuse_other(study, path), PATIENCE):
+            ledger = Ledger(out)
+        with closing(ledger):
+            yield from _announce(ledger, runs, out)
+            ledger.plan({run.name: run.state for run in runs})
+            yield from _Sitting(runs, ledger, engine).events()
+
+
+class _Sitting:
+    """One runner's time at work: what it has not seen the end of, what the ledger last said, what runs here."""
+
+    def __init__(self, runs: list[Run], ledger: Ledger, engine: Engine):
+        self.runs, self.ledger, self.engine = runs, ledger, engine
+        self.open = {run.name: run for run in sorted(runs, key=lambda run: -run.size)}
+        self.rows: dict[str, Entry] = ledger.entries()
+        self.looked = time.monotonic()
+        self.here: dict[str, float] = {}
+        """How much of each run that runs here is done."""
+        self.deaths: Counter[str] = Counter()
+
+    def events(self) -> Iterator[Event]:
+        for run in self.runs:
+            yield from self._begin(run)
+        self.rows = self.ledger.entries()
+        while self.open:
+            yield from self._hand_out()
+            for message in self.engine.wait(POLL):
+                yield from self._take(message)
+            yield from self._look_around()
+
+    def _begin(self, run: Run) -> Iterator[Event]:
+        """Keep what is done; what failed before, or is damaged, or was taken away, may be done again."""
+        if run.is_done and not run.damage():
+            self.ledger.settle(run.name, State.DONE)
+            yield self._end("kept", run)
+        elif self.rows[run.name].state in (State.DONE, State.FAILED):
+            self.ledger.replan(self.rows[run.name])
+
+    def _hand_out(self) -> Iterator[Event]:
+        """Claim runs while workers are free. A row that has become stale is forgotten until the next look around."""
+        for name, run in list(self.open.items()):
+            if not self.engine.free:
+                return
+            row = self.rows.get(name)
+            if row is None or name in self.here or not row.is_free:
+                continue
+            del self.rows[name]
+            if self.ledger.claim(row):
+                yield from self._start(run)
+
+    def _start(self, run: Run) -> Iterator[Event]:
+        """Begin a run that was claimed, unless its folder says that it is done, or that a process is still in it."""
+        if is_held(run.folder):
+            self.ledger.release(run.name)
+            return
+        if damage := run.damage():
+            place = run.set_aside()
+            yield Event("note", run, reason=f"damaged and set aside as {place.name}, to be run again: {damage}")
+        if run.is_done:
+            self.ledger.settle(run.name, State.DONE)
+            yield self._end("elsewhere", run)
+            return
+        self.here[run.name] = 0.0
+        self.engine.start(Job(run.config, run.folder))
+
+    def _take(self, message: Message) -> Iterator[Event]:
+        run = self.open[message.job]
+        if message.kind == "no room":
+            raise RunFailed(out_of_room(run.folder, message.content))
+        if message.kind == "started":
+            yield Event("started", run)
+        elif message.kind == "step":
+            self.here[run.name] = share_of(run.config, message.content)
+            yield Event("step", run, report=message.content)
+        elif message.kind == "finished":
+            (run.folder / FAILURE).unlink(missing_ok=True)
+            self.ledger.settle(run.name, State.DONE)
+            yield self._end("finished", run)
+        elif message.kind == "died" and self.deaths[run.name] < SECOND_TRIES:
+            self.deaths[run.name] += 1
+            del self.here[run.name]
+            self.ledger.release(run.name)
+            yield Event("again", run, reason=message.content)
+        else:
+            run.note_failure(message.content)
+            self.ledger.settle(run.name, State.FAILED, message.content)
+            yield self._end("failed", run, message.content)
+
+    def _look_around(self) -> Iterator[Event]:
+        """Give a sign of life, and see what other runners have ended."""
+        if time.monotonic() - self.looked < POLL:
+            return
+        self.looked = time.monotonic()
+        self.ledger.beat(self.here)
+        self.rows = self.ledger.entries()
+        for run in [run for run in self.open.values() if run.name not in self.here]:
+            row = self.rows[run.name]
+            if row.state == State.DONE:
+                yield self._end("elsewhere", run)
+            elif row.state == State.FAILED:
+                yield self._end("failed", run, row.error)
+
+    def _end(self, kind: Literal["kept", "finished", "elsewhere", "failed"], run: Run, reason: str = "") -> Event:
+        self.here.pop(run.name, None)
+        del self.open[run.name]
+        return Event(kind, run, reason=reason)
+
+
+def share_of(config: RunConfig, report: StepReport) -> float:
+    """How much of a run is done, 0 to 1, its phases weighted by their epochs."""
+    pretrain = config.pretrain.epochs if config.pretrain else 0
+    share = report.step / report.steps
+    done = share * pretrain if report.phase == "pretrain" else pretrain + share * config.finetune.epochs
+    return done / (pretrain + config.finetune.epochs)
 
 
 def workers_for(runs: int, threads: int) -> int:
     """As many runs at a time as there are runs, or as the cores allow."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(runs, cores // threads))
+
+
+def _announce(ledger: Ledger, runs: list[Run], out: Path) -> Iterator[Event]:
+    """Say once that the ledger was made again, where there was something to make it from."""
+    if ledger.damage:
+        yield Event("note", reason=f"{ledger.damage}; it was made again from the run folders")
+    elif ledger.is_new and any(run.folder.exists() for run in runs):
+        yield Event("note", reason=f"{out} had no ledger; it was made from the run folders")
 
 
 def _refuse_other(study: Study, path: Path) -> None:

@@ -16,7 +16,8 @@ from ssm_priors.registry import FORMATS, INITS, MIXERS, OBJECTIVES, TASKS
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = typer.main.get_command(app).commands
-COMMANDS |= {f"data {name}": command for name, command in COMMANDS.pop("data").commands.items()}
+GROUPS = ("data", "study")
+COMMANDS |= {f"{group} {name}": command for group in GROUPS for name, command in COMMANDS.pop(group).commands.items()}
 
 
 def shown(page: Path) -> list[str]:
@@ -31,8 +32,8 @@ def shown(page: Path) -> list[str]:
 def test_every_command_shown_exists_with_its_options(page):
     for line in shown(page):
         _, name, *rest = shlex.split(line)
-        if name == "data":
-            name = f"data {rest.pop(0)}"
+        if name in GROUPS:
+            name = f"{name} {rest.pop(0)}"
         assert name in COMMANDS, line
         known = {
             option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)

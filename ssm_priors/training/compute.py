@@ -58,7 +58,7 @@ class Flops(NamedTuple):
     """Of forward and backward."""
 
 
-def phase_flops(phase: Phase, model: Model, shapes: Mapping[str, int]) -> Flops:
+def phase_flops(phase: Phase, model: Model, shapes: Mapping[str, float]) -> Flops:
     """FLOPs of a whole phase.
 
     Args:

@@ -89,6 +89,7 @@ class Journal:
         self.data_sha256 = ""
         self.save_every = save_every
         self.state = folder / "state.pt"
+        self.metrics = folder / "metrics.csv"
         self._metrics: TextIO
         self._saved = time.monotonic()
 
@@ -107,13 +108,16 @@ class Journal:
     def open(self, keep_bytes: int, metric: Metric) -> None:
         """Open the metrics file for appending, cut to its first `keep_bytes` bytes; raises BadData if it has fewer."""
         self.columns = columns(metric)
-        path = self.folder / "metrics.csv"
-        if keep_bytes and (not path.exists() or path.stat().st_size < keep_bytes):
-            raise BadData(f"{path} lacks rows that state.pt counts on; remove state.pt to begin this run again")
-        self._metrics = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115 (closed by `close`)
+        self.refuse_short(keep_bytes)
+        self._metrics = open(self.metrics, "a", encoding="utf-8", newline="")  # noqa: SIM115 (closed by `close`)
         self._metrics.truncate(keep_bytes)
         if keep_bytes == 0:
             self._metrics.write(",".join(self.columns) + "\n")
+
+    def refuse_short(self, bytes: int) -> None:
+        """Raise BadData if the metrics file is shorter than a saved state says."""
+        if bytes and (not self.metrics.exists() or self.metrics.stat().st_size < bytes):
+            raise BadData(f"{self.metrics} lacks rows that state.pt counts on; remove state.pt to begin this run again")
 
     def close(self) -> None:
         """Flush and close the metrics file."""

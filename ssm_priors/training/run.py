@@ -26,7 +26,7 @@ from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints.checkpoint import FINISHED, PRETRAINED, Checkpoint, load_exactly
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig, BadData
-from ssm_priors.folder import claimed, remove_leftovers
+from ssm_priors.folder import claimed, refuse_foreign, remove_leftovers
 from ssm_priors.metrics import metric_of
 from ssm_priors.models.build import Model, build, check_names, parameter_count
 from ssm_priors.objectives.objective import Objective
@@ -115,6 +115,29 @@ def read_finished(folder: Path, config: RunConfig | None = None) -> tuple[Checkp
     return checkpoint, prediction, target
 
 
+def examine(folder: Path, config: RunConfig) -> None:
+    """Find out whether a run can be kept, or gone on with, or begun, with what lies in its folder; trains nothing.
+
+    Raises:
+        BadCheckpoint, BadConfig, BadData: damaged, or not of this run.
+    """
+    if (folder / CHECKPOINT).exists():
+        read_finished(folder, config)
+    elif folder.exists():
+        _examine_unfinished(folder, config)
+
+
+def _examine_unfinished(folder: Path, config: RunConfig) -> None:
+    refuse_foreign(folder, CONFIG)
+    if (folder / CONFIG).exists():
+        _refuse_other(folder / CONFIG, config)
+    journal = Journal(folder, math.inf)
+    if saved := journal.read():
+        journal.refuse_short(saved.metrics_bytes)
+        if config.pretrain and saved.progress.phase == "finetune":
+            Checkpoint.read(folder / PRETRAINED)
+
+
 def _train_and_test(
     config: RunConfig, folder: Path, device: torch.device, journal: Journal, saved: Saved | None, watch: Watch
 ) -> None:
@@ -194,9 +217,15 @@ def preflight(config: RunConfig) -> None:
     Raises:
         UnknownName, BadConfig, BadData
     """
+    for _ in staged(config):
+        pass
+
+
+def staged(config: RunConfig) -> Iterator[tuple[Phase, Model, Task]]:
+    """Each phase of a run, with its model as it is built for it and its task; trains nothing, raises as `preflight`."""
     task = prepare(config)
     for phase in _phases(config, task):
-        _model(config, task.spec, phase.objective)
+        yield phase, _model(config, task.spec, phase.objective), task
 
 
 def _model(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:

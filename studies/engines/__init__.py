@@ -1,1 +1,1 @@
-"""Engines: where a study's runs are executed."""
+"""Engines: where a study's runs are executed; one file each, registered in ENGINES."""

@@ -1,7 +1,7 @@
 """Runs on this machine: worker processes that take one run after the other.
 
-A worker that dies (killed, out of memory) fails its own run only; another takes its place. Workers notice the end of
-their parent at the next message and stop, leaving their state to be resumed.
+A worker that dies (killed, out of memory) loses its own run only; another takes its place. Workers end with their
+parent, however that ends, and leave their state to be resumed.
 """
 
 from __future__ import annotations
@@ -9,107 +9,85 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
-import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
-from typing import Any, Literal
 
 from ssm_priors.config import RunConfig
-from ssm_priors.errors import SsmPriorsError
-
-LEAST_BETWEEN_REPORTS = 0.2
-"""Seconds; more often is not seen by anybody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One run to execute."""
-
-    config: RunConfig
-    folder: Path
+from ssm_priors.errors import BadConfig
+from ssm_priors.registry import ENGINES
+from ssm_priors.studies.engines.engine import Job, Message, Workers, perform
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What became of a job, or where it stands."""
-
-    job: int
-    """Index into the jobs."""
-    kind: Literal["started", "step", "finished", "failed"]
-    content: Any = None
-    """A StepReport, or the reason of a failure."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@ENGINES.register("local")
 class LocalEngine:
-    """A pool of worker processes."""
+    """Worker processes on this machine; the CPU threads of each are given by --threads."""
 
-    workers: int
-    threads: int
-    """CPU threads of each worker."""
-    device: str = "auto"
-    save_every: float = 20.0
-    """Seconds between saved states."""
-    malloc_tuning: bool = True
-    """Whether workers keep freed memory for their next tensors."""
+    def __init__(self, workers: Workers):
+        if workers.address:
+            raise BadConfig(f"address '{workers.address}' was given, but engine local works on this machine alone")
+        self.workers = workers
+        self._pool: list[_Worker] = []
 
-    def execute(self, jobs: Sequence[Job]) -> Iterator[Message]:
-        """Run all jobs, in the given order as workers become free; ends when each has finished or failed."""
-        waiting = list(range(len(jobs)))
-        pool: dict[Connection, _Worker] = {}
-        try:
-            while waiting or pool:
-                while waiting and len(pool) < min(self.workers, len(jobs)):
-                    worker = _Worker(self)
-                    pool[worker.pipe] = worker
-                    worker.give(waiting.pop(0), jobs)
-                for pipe in wait(list(pool)):
-                    worker = pool[pipe]  # type: ignore[index]
-                    message = worker.receive()
-                    yield message
-                    if message.kind in ("started", "step"):
-                        continue
-                    if waiting and worker.is_alive:
-                        worker.give(waiting.pop(0), jobs)
-                    else:
-                        worker.stop()
-                        del pool[pipe]  # type: ignore[arg-type]
-        finally:
-            for worker in pool.values():
-                worker.stop()
+    @property
+    def free(self) -> int:
+        """Workers without a job, those that are not there yet included."""
+        return self.workers.count - sum(bool(worker.job) for worker in self._pool)
+
+    def start(self, job: Job) -> None:
+        """Give a job to an idle worker, or to a new one."""
+        worker = next((worker for worker in self._pool if not worker.job), None)
+        if worker is None:
+            worker = _Worker(self.workers)
+            self._pool.append(worker)
+        worker.give(job)
+
+    def wait(self, seconds: float) -> list[Message]:
+        """One message from each worker that has one."""
+        heard = wait([worker.pipe for worker in self._pool], seconds)
+        told = [worker.receive() for worker in self._pool if worker.pipe in heard]
+        self._pool = [worker for worker in self._pool if worker.is_alive]
+        return [message for message in told if message]
+
+    def close(self) -> None:
+        """End all workers, whatever they do."""
+        for worker in self._pool:
+            worker.process.terminate()
+        for worker in self._pool:
+            worker.process.join()
+            worker.pipe.close()
+        self._pool = []
 
 
 class _Worker:
     """The parent's end of a worker process."""
 
-    def __init__(self, engine: LocalEngine):
+    def __init__(self, workers: Workers):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, engine), daemon=True)
+        self.process = context.Process(target=_work, args=(theirs, workers), daemon=True)
         self.process.start()
         theirs.close()  # so that the pipe ends when the worker does
-        self.job = -1
+        self.job = ""
+        """Name of what it is at; empty while it is idle."""
         self.is_alive = True
 
-    def give(self, job: int, jobs: Sequence[Job]) -> None:
-        self.job = job
-        self.pipe.send((job, jobs[job].config.to_dict(), jobs[job].folder))
+    def give(self, job: Job) -> None:
+        self.job = job.name
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died while it was idle: the next `receive` tells
+            self.pipe.send((job.config.to_dict(), job.folder))
 
-    def receive(self) -> Message:
+    def receive(self) -> Message | None:
+        """Its next message; None if it died without a job."""
         try:
-            return self.pipe.recv()
+            message: Message = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             self.process.join()
             self.is_alive = False
-            return Message(self.job, "failed", _cause_of_death(self.process.exitcode))
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.join()
-        self.pipe.close()
+            return Message(self.job, "died", _cause_of_death(self.process.exitcode)) if self.job else None
+        if message.kind not in ("started", "step"):
+            self.job = ""
+        return message
 
 
 def _cause_of_death(exit_code: int | None) -> str:
@@ -119,47 +97,20 @@ def _cause_of_death(exit_code: int | None) -> str:
     return f"the worker process ended with exit code {exit_code}"
 
 
-def _work(pipe: Connection, engine: LocalEngine) -> None:
+def _work(pipe: Connection, workers: Workers) -> None:
     """The worker's life: a run at a time, until the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    os.environ.setdefault("OMP_NUM_THREADS", str(engine.threads))  # before torch is imported below
-    from ssm_priors.training.run import run
-
-    try:
+    os.environ.setdefault("OMP_NUM_THREADS", str(workers.threads))  # before torch is imported
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         while True:
-            job, raw, folder = pipe.recv()
-            pipe.send(Message(job, "started"))
-            try:
-                run(
-                    RunConfig.from_dict(raw),
-                    folder,
-                    device=engine.device,
-                    threads=engine.threads,
-                    save_every=engine.save_every,
-                    malloc_tuning=engine.malloc_tuning,
-                    watch=_throttled(pipe, job),
-                )
-                outcome = Message(job, "finished")
-            except SsmPriorsError as error:
-                outcome = Message(job, "failed", str(error))
-            except (BrokenPipeError, ConnectionResetError):
-                raise
-            except Exception:  # a bug in one run must not end the study; the whole traceback becomes its reason
-                outcome = Message(job, "failed", traceback.format_exc())
-            pipe.send(outcome)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the parent is gone; the saved state is for whoever comes next
+            raw, folder = pipe.recv()
+            pipe.send(perform(Job(RunConfig.from_dict(raw), folder), workers, pipe.send))
 
 
-def _throttled(pipe: Connection, job: int) -> Any:
-    last = 0.0
-
-    def watch(report: Any) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if report.metric is None and report.step < report.steps and now - last < LEAST_BETWEEN_REPORTS:
-            return
-        last = now
-        pipe.send(Message(job, "step", report))
-
-    return watch
+def _end_with_parent() -> None:
+    """A killed parent says nothing, and between two messages its worker would go on for as long as a step takes."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this is a worker
+    parent.join()
+    os._exit(1)

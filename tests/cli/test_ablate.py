@@ -87,14 +87,16 @@ def test_a_folder_with_other_files_is_refused(ssmp, tmp_path):
     assert "no study.toml" in said.stderr
 
 
-def test_a_damaged_finished_run_is_told_and_fails_the_command(ssmp, study, tmp_path):
+def test_a_damaged_finished_run_is_set_aside_told_and_run_again_to_the_same_result(ssmp, study, tmp_path):
     shutil.copytree(study[0], tmp_path / "copy")
     damaged = next((tmp_path / "copy").glob("runs/*/test.npz"))
     damaged.unlink()
     said = ssmp("ablate", "--init", "random", "--pretrain", "masked", *TINY, "--out", tmp_path / "copy")
-    assert said.returncode == 1
-    assert "to run it again" in said.stderr
-    assert damaged.parent.name in said.stderr
+    assert said.returncode == 0
+    assert "to be run again" in said.stderr
+    assert f"{damaged.parent.name}.damaged-1" in said.stderr
+    assert damaged.exists()
+    assert said.stdout.replace(str(tmp_path / "copy"), str(study[0])) == study[1].stdout
 
 
 def test_a_study_means_what_it_meant_when_the_preset_is_another(study, tmp_path, monkeypatch):
