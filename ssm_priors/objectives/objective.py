@@ -30,8 +30,11 @@ class Problem:
     """(B,), valid positions of those inputs."""
 
     def given(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What the model is called with: inputs, lengths, hidden."""
+        """What the model is called with: inputs, lengths, hidden. A hidden input is not handed over: there stands 0."""
         inputs = batch.inputs if self.inputs is None else self.inputs
+        if self.hidden is not None:
+            hidden = self.hidden > 0
+            inputs = inputs.masked_fill(hidden if inputs.ndim == 2 else hidden[..., None], 0)
         return inputs, batch.lengths if self.lengths is None else self.lengths, self.hidden
 
 
@@ -101,11 +104,6 @@ def squared_error(answers: Tensor, problem: Problem) -> tuple[Tensor, int]:
     return (answers - targets).square().mean(-1).sum(), len(targets)
 
 
-def valid(batch: Batch) -> Tensor:
-    """(B, L), True where a position is no padding."""
-    return torch.arange(batch.inputs.shape[1], device=batch.lengths.device) < batch.lengths[:, None]
-
-
 @runtime_checkable
 class HasTeacher(Protocol):
     """An objective whose targets are what a slowly following copy of the model says of the whole input."""
@@ -118,6 +116,18 @@ class HasTeacher(Protocol):
         ...
 
 
+@runtime_checkable
+class HasChoices(Protocol):
+    """An objective whose answer picks one of several."""
+
+    def choices(self, answers: Tensor, problem: Problem) -> Iterable[Tensor]:
+        """An example at a time: logits (asked, asked) of each answer for each choice; -inf where there is no choice.
+
+        The right choice stands on the diagonal.
+        """
+        ...
+
+
 # -- rewriting a sequence
 
 
@@ -126,7 +136,7 @@ class Rewritten:
     """A sequence in the making: position by position an original one, or a stand-in; and what is asked there."""
 
     sources: list[int] = field(default_factory=list)
-    """The original position that is shown; 0 below a stand-in."""
+    """The original position that is shown; -1 below a stand-in."""
     stand_ins: list[int] = field(default_factory=list)
     """0, or which stand-in is seen instead."""
     asked: list[int] = field(default_factory=list)
@@ -140,12 +150,12 @@ class Rewritten:
 
     def stand_in(self, which: int) -> None:
         """One position that is seen as a stand-in."""
-        self._add(0, which, self.NOTHING)
+        self._add(self.NOTHING, which, self.NOTHING)
 
     def ask(self, positions: Iterable[int], which: int) -> None:
         """A stand-in for each of these positions, at which its token is asked for."""
         for position in positions:
-            self._add(0, which, position)
+            self._add(self.NOTHING, which, position)
 
     def cut(self, length: int) -> None:
         """Keep the first positions."""
@@ -170,7 +180,7 @@ def rewrite(batch: Batch, rewritten: Sequence[Rewritten]) -> Problem:
     sources, stand_ins, asked = (
         torch.tensor([[*row, *[fill] * (columns - len(row))] for row in rows]).to(batch.inputs.device)
         for rows, fill in (
-            ([one.sources for one in rewritten], 0),
+            ([one.sources for one in rewritten], Rewritten.NOTHING),
             ([one.stand_ins for one in rewritten], 0),
             ([one.asked for one in rewritten], Rewritten.NOTHING),
         )
@@ -179,6 +189,6 @@ def rewrite(batch: Batch, rewritten: Sequence[Rewritten]) -> Problem:
         hidden=stand_ins,
         targets=batch.inputs.gather(1, asked.clamp(min=0)),
         scored=asked >= 0,
-        inputs=batch.inputs.gather(1, sources),
+        inputs=batch.inputs.gather(1, sources.clamp(min=0)).masked_fill(sources < 0, 0),
         lengths=lengths.to(batch.lengths.device),
     )

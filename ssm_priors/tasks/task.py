@@ -3,7 +3,7 @@
 `TASKS.register` takes a class that fits `TaskKind`. What it can do besides is a protocol of its own, asked for with
 `isinstance`: `Prepares` writes its data into the store (`ssm_priors.tasks.store`), `NeedsArchive` does so from files
 that only a user can bring, `MayNeedArchive` only where its options say so, `MayLack` reads them from a package that may
-not be installed, `HasKey` has options that do not change what is stored.
+not be installed, `HasKey` has options that do not change what is stored, `HasWords` can say what its tokens stand for.
 """
 
 from __future__ import annotations
@@ -98,6 +98,22 @@ class HasKey(Protocol):
     def key(self, options: Any) -> Mapping[str, Any]:
         """Those that do, as plain values."""
         ...
+
+
+@runtime_checkable
+class HasWords(Protocol):
+    """A task whose token ids stand for something that people read."""
+
+    def words(self, options: Any) -> tuple[str, ...]:
+        """What each id stands for, as text, by id; empty for an id that stands for nothing, such as padding."""
+        ...
+
+
+def words_of(kind: Any, options: Any, spec: TaskSpec) -> tuple[str, ...]:
+    """What each token id of a task stands for; the id itself where the task has no words."""
+    if isinstance(kind, HasWords):
+        return kind.words(options)
+    return tuple(map(str, range(spec.vocabulary)))
 
 
 def archive_of(kind: Any, options: Any) -> Archive | None:
