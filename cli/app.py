@@ -292,6 +292,26 @@ def inspect_attention(
     )
 
 
+@command("inspect-pretraining")
+def inspect_pretraining(
+    checkpoint: Annotated[Path, typer.Argument(help="A run's pretrained.pt or ckpt.pt.", show_default=False)],
+    examples: Annotated[int, typer.Option(min=1, help="Validation examples to look at, evenly spaced.")] = 32,
+    out: options.InspectOut = None,
+    format: options.Format = "nc",
+    data_dir: options.DataDir = None,
+    json: options.Json = False,
+) -> int:
+    """Show what a pretrained model reconstructs.
+
+    On validation inputs: what it was given, what was asked, what it answered; and its loss beside that of the model
+    before training and of trivial guesses. Writes labelled data, and a page with images, lines or text.
+    """
+    from ssm_priors.cli.inspect_pretraining import inspect_pretraining
+
+    options.use_data_dir(data_dir)
+    return inspect_pretraining(checkpoint, examples=examples, out=out, format=format, output=Output(as_json=json))
+
+
 @command("report")
 def report(
     paths: Annotated[list[Path], typer.Argument(help="Study folders, or checkpoints.", show_default=False)],
