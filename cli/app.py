@@ -111,7 +111,7 @@ def ablate(
     changes = options.parse_changes(set_, causal)
     request = Request(
         inits=options.split_names(init),
-        pretrains=options.split_names(pretrain),
+        pretrains=options.split_objectives(pretrain),
         models=options.split_names(model) or ("s4d",),
         tasks=tasks,
         fractions=options.split_numbers(fraction, "--fraction"),
@@ -178,7 +178,7 @@ def train(
         config,
         model=model,
         init=init,
-        pretrain=pretrain,
+        pretrain=options.full_objective(pretrain),
         task=task,
         preset=preset,
         changes=changes | {"seed": seed} | ({} if fraction is None else {"fraction": fraction}),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -113,6 +113,29 @@ class HasTeacher(Protocol):
 
     def taught(self, problem: Problem, representation: Tensor) -> Problem:
         """The problem with its targets, from the copy's last layer (B, L, H)."""
+        ...
+
+
+@runtime_checkable
+class BringsWeights(Protocol):
+    """An objective whose phase trains nothing: the weights come from elsewhere."""
+
+    def settings(self) -> Mapping[str, Any]:
+        """What the part `model` of a configuration must say for the weights to fit."""
+        ...
+
+    def weights(self, words: Sequence[str]) -> Mapping[str, Tensor]:
+        """The model's state dict, the head of this objective included, for what the task's token ids stand for."""
+        ...
+
+
+@runtime_checkable
+class StartsElsewhere(Protocol):
+    """A registered objective that makes one that `BringsWeights`."""
+
+    @property
+    def origin(self) -> str:
+        """Whose weights they are, in words."""
         ...
 
 

@@ -65,7 +65,7 @@ def compose(
     raw = merge(raw, {"task": {"name": task}, "model": {"mixer": {"name": model}}})
     if init is not None:
         raw = merge(raw, {"model": {"mixer": {"init": init}}})
-    options = table.get("objectives", {}).get(pretrain, {})
+    options = table.get("objectives", {}).get(family_of(pretrain), {})
     raw = merge(raw, {"pretrain": {"objective": {"name": pretrain, **options}}})
     raw = merge(raw, changes or {})
     if pretrain == "none":
