@@ -30,7 +30,7 @@ app = typer.Typer(
 
 
 data_commands = typer.Typer(
-    help="Prepare and verify the data of tasks: list, prepare, verify.",
+    help="Prepare, verify and count the data of tasks: list, prepare, verify, balance.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -412,6 +412,24 @@ def data_verify(
 
     options.use_data_dir(data_dir)
     return verify(task, options.parse_options(set_), Output(as_json=json, quiet=quiet))
+
+
+@command("balance", group=data_commands)
+def data_balance(
+    task: Annotated[str, typer.Argument(help="Task. See: ssmp data list", show_default=False)],
+    set_: options.TaskOptions = None,
+    data_dir: options.DataDir = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Count how often each answer occurs, and how long examples are.
+
+    In every split: what a constant answer would score, and how much of a batch is padding.
+    """
+    from ssm_priors.cli.balance import show
+
+    options.use_data_dir(data_dir)
+    return show(task, options.parse_options(set_), Output(as_json=json, quiet=quiet))
 
 
 def _version(wanted: bool) -> None:
