@@ -27,11 +27,10 @@ import xarray as xr
 from ssm_priors.analyses.models import subject
 from ssm_priors.analyses.passes import looking, require_examples, walk
 from ssm_priors.analyses.schema import check, index, labelled
-from ssm_priors.batch import Batch
+from ssm_priors.batch import Batch, valid_positions
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.errors import BadData
 from ssm_priors.models.build import Model
-from ssm_priors.models.padding import valid_positions
 
 LEAST_POINTS = 4
 """What the debiased estimator divides by is 0 for 3."""

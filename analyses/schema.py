@@ -21,6 +21,10 @@
     key        position looked at
     reach      least distance of a bin of distances; the bin ends where the next one begins
     other      layer of the model on the other side of a comparison
+    step       position in a sequence, from 0
+    feature    of a step of numbers, from 0
+    answer     whose answer: the model's before training (init) or after pretraining (pretrained), the best constant
+               (constant), or what is given at the same step (copy)
 
 Complex numbers never reach a file, because NetCDF has no type for them: `x` is stored as `x_real` and `x_imag`, made by
 `split_complex` and joined again, in memory, by `join_complex`.
@@ -86,6 +90,9 @@ DIMS: dict[str, Quantity] = {
     "key": Quantity("steps", "position looked at"),
     "reach": Quantity("steps", "least distance of the bin"),
     "other": Quantity("", "layer of the other model, from 0"),
+    "step": Quantity("steps", "position in the sequence, from 0"),
+    "feature": Quantity("", "of a step of numbers, from 0"),
+    "answer": Quantity("", "init, pretrained: the model's; constant: the best constant; copy: what is given there"),
 }
 
 VARIABLES: dict[str, Quantity] = {
@@ -130,6 +137,22 @@ VARIABLES: dict[str, Quantity] = {
     "total_weight": Quantity("1", "mean sum of a query's weights before they are made shares"),
     "queries": Quantity("1", "number of queries that the means are taken over"),
     "cka": Quantity("1", "linear centred kernel alignment"),
+    "value": Quantity("1", "the input as it is, scaled as the model reads it"),
+    "value_given": Quantity("1", "what the model is given, NaN where it sees a stand-in"),
+    "value_asked": Quantity("1", "what is asked at the step, NaN where nothing is"),
+    "value_answered": Quantity("1", "what the model answers, NaN where nothing is asked"),
+    "token": Quantity("", "id of the input as it is, -1 behind its end"),
+    "token_given": Quantity("", "id that the model is given, -1 where it sees a stand-in"),
+    "token_asked": Quantity("", "id that is asked at the step, -1 where none is"),
+    "token_answered": Quantity("", "likeliest id of the model's answer, -1 where none is asked"),
+    "stand_in": Quantity("", "0 where the model sees its input, else which learned vector it sees instead"),
+    "is_asked": Quantity("", "1 where an answer counts"),
+    "is_right": Quantity("1", "1 where the answer picks the right choice, NaN where nothing is asked"),
+    "cosine": Quantity("1", "cosine of the angle between answer and target, NaN where nothing is asked"),
+    "pretrain_loss": Quantity("1", "mean loss of the objective over asked steps", "loss"),
+    "accuracy": Quantity("1", "share of the asked steps with the right answer"),
+    "mean_cosine": Quantity("1", "mean cosine of the angle between answer and target", "cosine"),
+    "answers": Quantity("1", "number of asked steps"),
 }
 
 

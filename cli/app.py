@@ -66,7 +66,7 @@ def ablate(
     changes = options.parse_changes(set_, causal)
     request = Request(
         inits=options.split_names(init),
-        pretrains=options.split_names(pretrain),
+        pretrains=options.split_objectives(pretrain),
         models=options.split_names(model) or ("s4d",),
         tasks=tasks,
         fractions=options.split_numbers(fraction, "--fraction"),
@@ -134,7 +134,7 @@ def train(
         config,
         model=model,
         init=init,
-        pretrain=pretrain,
+        pretrain=options.full_objective(pretrain),
         task=task,
         preset=preset,
         changes=changes | {"seed": seed} | ({} if fraction is None else {"fraction": fraction}),
@@ -248,6 +248,26 @@ def inspect_attention(
     )
 
 
+@command("inspect-pretraining")
+def inspect_pretraining(
+    checkpoint: Annotated[Path, typer.Argument(help="A run's pretrained.pt or ckpt.pt.", show_default=False)],
+    examples: Annotated[int, typer.Option(min=1, help="Validation examples to look at, evenly spaced.")] = 32,
+    out: options.InspectOut = None,
+    format: options.Format = "nc",
+    data_dir: options.DataDir = None,
+    json: options.Json = False,
+) -> int:
+    """Show what a pretrained model reconstructs.
+
+    On validation inputs: what it was given, what was asked, what it answered; and its loss beside that of the model
+    before training and of trivial guesses. Writes labelled data, and a page with images, lines or text.
+    """
+    from ssm_priors.cli.inspect_pretraining import inspect_pretraining
+
+    options.use_data_dir(data_dir)
+    return inspect_pretraining(checkpoint, examples=examples, out=out, format=format, output=Output(as_json=json))
+
+
 @command("report")
 def report(
     paths: Annotated[list[Path], typer.Argument(help="Study folders, or checkpoints.", show_default=False)],
@@ -348,6 +368,24 @@ def data_verify(
 
     options.use_data_dir(data_dir)
     return verify(task, options.parse_options(set_), Output(as_json=json, quiet=quiet))
+
+
+@command("balance", group=data)
+def data_balance(
+    task: Annotated[str, typer.Argument(help="Task. See: ssmp data list", show_default=False)],
+    set_: options.TaskOptions = None,
+    data_dir: options.DataDir = None,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
+) -> int:
+    """Count how often each answer occurs, and how long examples are.
+
+    In every split: what a constant answer would score, and how much of a batch is padding.
+    """
+    from ssm_priors.cli.balance import show
+
+    options.use_data_dir(data_dir)
+    return show(task, options.parse_options(set_), Output(as_json=json, quiet=quiet))
 
 
 def _version(wanted: bool) -> None:

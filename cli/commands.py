@@ -32,7 +32,7 @@ app = group(
     "Does a gap between long-sequence models come from the architecture, or from where its training began?",
     "Start with: ssmp ablate --init random --pretrain masked",
 )
-data = group("Prepare and verify the data of tasks: list, prepare, verify.")
+data = group("Prepare, verify and count the data of tasks: list, prepare, verify, balance.")
 study = group("Run studies from files, alone or together: list, show, run, status, resume, merge.")
 app.add_typer(data, name="data")
 app.add_typer(study, name="study")

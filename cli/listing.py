@@ -54,15 +54,16 @@ def _inits() -> list[dict[str, Any]]:
 
 
 def _objectives() -> list[dict[str, Any]]:
+    parts = {name: OBJECTIVES[name] for name in OBJECTIVES} | OBJECTIVES.families
     return [
         {
             "name": name,
-            "models": "one-sided only" if OBJECTIVES[name].requires_causal else "any",
-            "inputs": ", ".join(OBJECTIVES[name].kinds),
-            "what": summary(OBJECTIVES[name]),
-            "source": source(OBJECTIVES[name]),
+            "models": "one-sided only" if part.requires_causal else "any",
+            "inputs": ", ".join(part.kinds),
+            "what": summary(part),
+            "source": source(part),
         }
-        for name in OBJECTIVES
+        for name, part in parts.items()
     ]
 
 

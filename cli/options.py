@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from ssm_priors.errors import BadConfig
-from ssm_priors.registry import TASKS
+from ssm_priors.registry import OBJECTIVES, TASKS
 
 Task = Annotated[str, typer.Option(help="Task to train on. See: ssmp list tasks")]
 Preset = Annotated[str, typer.Option(help="Named settings of model and training: quick or small.")]
@@ -105,6 +105,16 @@ def split_names(values: list[str] | None) -> tuple[str, ...]:
 def full_name(task: str) -> str:
     """A task's name as it is recorded: `files:data.csv` becomes `files:/full/path/data.csv`."""
     return TASKS.spelled(task)
+
+
+def full_objective(name: str) -> str:
+    """An objective's name as it is recorded: `hf:pythia` becomes `hf:/full/path/pythia#HASH`."""
+    return OBJECTIVES.spelled(name)
+
+
+def split_objectives(values: list[str] | None) -> tuple[str, ...]:
+    """As `split_names`, with full names."""
+    return tuple(full_objective(name) for name in split_names(values))
 
 
 def split_tasks(values: list[str] | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The two small things that models, objectives and tasks share: what a task is like, and a batch of its examples."""
+"""What models, objectives and tasks share: what a task is like, a batch of examples, which positions are valid."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ class TaskSpec:
     """What a model's answer of 0 means, in `unit`: the mean over the training examples that a run sees."""
     deviation: Annotated[float, Gt(0)] = 1.0
     """What a model's answer of 1 means above `mean`, in `unit`: the deviation over the same examples."""
+
+
+def valid_positions(lengths: Tensor, length: int) -> Tensor:
+    """Which positions of right-padded examples are no padding: (B,) -> (B, L), True at the first `lengths`."""
+    return torch.arange(length, device=lengths.device) < lengths[:, None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ away. What happens outside of training (starting workers, saving, testing) is in
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,14 +23,12 @@ from ssm_priors.errors import BadCheckpoint
 from ssm_priors.models.build import Model, parameter_count
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.tasks.task import Task
-from ssm_priors.training.compute import Flops, phase_flops, step_flops
+from ssm_priors.training.compute import Flops, expected_shapes, phase_flops, step_flops
 from ssm_priors.training.loop import Phase, StepReport
 from ssm_priors.training.optimiser import adamw
 from ssm_priors.training.run import CHECKPOINT, staged
 from ssm_priors.training.teacher import taught, teacher_of
 
-MOST_BATCHES = 64
-"""Batches of an epoch that are looked at; where it has more, these stand for the others."""
 MOST_TIMED = 5e10
 """FLOPs of a step that is timed whole; of a larger one, as many examples as cost that much."""
 COUNTING = 0.02
@@ -78,14 +75,6 @@ def count(config: RunConfig) -> dict[str, Flops]:
     return {phase.name: phase_flops(phase, model, expected_shapes(phase)) for phase, model, _ in staged(config)}
 
 
-def expected_shapes(phase: Phase) -> dict[str, float]:
-    """ "BxL" -> steps with a batch of B examples padded to L positions; exact for examples of one length."""
-    steps = np.unique(np.linspace(0, phase.steps_per_epoch - 1, min(phase.steps_per_epoch, MOST_BATCHES)).round())
-    batches = (phase.train.take(phase.rows(int(step))) for step in steps)
-    shapes = Counter(f"{len(batch)}x{batch.inputs.shape[1]}" for batch in batches)
-    return {shape: phase.steps * number / len(steps) for shape, number in shapes.items()}
-
-
 def time_phases(config: RunConfig, device: torch.device, threads: int) -> dict[str, float]:
     """Phase -> seconds, from steps that are timed on this machine, one run at a time."""
     torch.set_num_threads(threads)
@@ -97,7 +86,7 @@ def _phase_seconds(phase: Phase, model: Model, task: Task, device: torch.device)
     seconds = _step_seconds(phase, model.to(device), flops, device)
     if phase.validation is None:
         return phase.steps * seconds
-    batches = phase.settings.epochs * len(phase.validation) / phase.settings.batch_size
+    batches = phase.epochs * len(phase.validation) / phase.settings.batch_size
     return phase.steps * seconds + batches * seconds * flops.forward / flops.training
 
 

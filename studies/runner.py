@@ -86,9 +86,10 @@ class Run:
 
     @property
     def size(self) -> float:
-        """Relative cost: epochs times fraction."""
-        epochs = self.config.finetune.epochs + (self.config.pretrain.epochs if self.config.pretrain else 0)
-        return epochs * self.config.fraction
+        """Relative cost: epochs times fraction, or what a budget allows."""
+        if self.config.budget:
+            return self.config.budget.flops or self.config.budget.steps or 0
+        return sum(_weights(self.config)) * self.config.fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,9 @@ class Event:
 
 
 def plan(study: Study, out: Path) -> list[Run]:
-    """Every run of a study, with its folder under `out`."""
-    return [Run(cell, seed, config, out / "runs" / config.fingerprint) for cell, seed, config in study.runs()]
+    """Every run of a study, with its folder under `out`; one that several cells share is there once."""
+    runs = [Run(cell, seed, config, out / "runs" / config.fingerprint) for cell, seed, config in study.runs()]
+    return list({run.name: run for run in reversed(runs)}.values())[::-1]
 
 
 def execute(study: Study, out: Path, engine: Engine) -> Iterator[Event]:
@@ -231,11 +233,19 @@ class _Sitting:
 
 
 def share_of(config: RunConfig, report: StepReport) -> float:
-    """How much of a run is done, 0 to 1, its phases weighted by their epochs."""
-    pretrain = config.pretrain.epochs if config.pretrain else 0
+    """How much of a run is done, 0 to 1, its phases weighted by their epochs or their shares of a budget."""
+    pretrain, finetune = _weights(config)
     share = report.step / report.steps
-    done = share * pretrain if report.phase == "pretrain" else pretrain + share * config.finetune.epochs
-    return done / (pretrain + config.finetune.epochs)
+    done = share * pretrain if report.phase == "pretrain" else pretrain + share * finetune
+    return done / (pretrain + finetune)
+
+
+def _weights(config: RunConfig) -> tuple[float, float]:
+    """Of pretraining, and of finetuning."""
+    if config.budget:
+        pretrain = config.budget.pretrain_share if config.pretrain else 0.0
+        return pretrain, 1 - pretrain
+    return config.pretrain.epochs if config.pretrain else 0, config.finetune.epochs
 
 
 def workers_for(runs: int, threads: int) -> int:

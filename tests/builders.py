@@ -17,6 +17,7 @@ from ssm_priors.seeds import numpy_stream
 SMALL: dict[str, dict[str, Any]] = {
     "dlr": {"d_state": 6},
     "dss": {"d_state": 6},
+    "gpt-neox": {"heads": 2, "rotary": 1.0},
     "longconv": {"max_length": 64},
     "lru": {"d_state": 6},
     "mega": {"d_state": 4, "d_query": 8},

@@ -14,7 +14,7 @@ WIDTH = 600
 """Pixels of the metric's axis."""
 CAPTION = (
     "Mean test {title} over seeds with its 95% interval{better}; ticks are single seeds. Hollow: trained from scratch. "
-    "Solid: pretrained on the task's own training inputs first. Dashed: chance, {chance}."
+    "Solid: pretrained first. Dashed: chance, {chance}."
 )
 CHANCES = {
     "accuracy": "always answering the most frequent class",

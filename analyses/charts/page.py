@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import altair as alt
 import vl_convert
@@ -31,7 +32,35 @@ class Table:
     caption: str = ""
 
 
-def write(path: Path, title: str, text: Sequence[str], figures: Sequence[Figure], tables: Sequence[Table] = ()) -> None:
+class Word(NamedTuple):
+    """A word of a passage."""
+
+    text: str
+    look: Literal["", "hidden", "right", "wrong", "faint"] = ""
+    hint: str = ""
+    """Told under the pointer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Lines of coloured words under a title."""
+
+    title: str
+    lines: Sequence[tuple[str, Sequence[Word]]]
+    """Each with what it is called."""
+    gap: str = " "
+    """Between words; empty where a word is a character."""
+    caption: str = ""
+
+
+def write(
+    path: Path,
+    title: str,
+    text: Sequence[str],
+    figures: Sequence[Figure],
+    tables: Sequence[Table] = (),
+    passages: Sequence[Passage] = (),
+) -> None:
     """Write the page atomically; all text is escaped.
 
     Args:
@@ -40,16 +69,23 @@ def write(path: Path, title: str, text: Sequence[str], figures: Sequence[Figure]
         text: paragraphs under the heading.
         figures: drawn in this order, each with its title and caption.
         tables: stand before the figures.
+        passages: between tables and figures.
 
     Raises:
         BadConfig: something stands there that this package did not write.
     """
     if path.exists() and not _is_ours(path):
         raise foreign(path)
-    atomic.write_text(path, render(title, text, figures, tables))
+    atomic.write_text(path, render(title, text, figures, tables, passages))
 
 
-def render(title: str, text: Sequence[str], figures: Sequence[Figure], tables: Sequence[Table] = ()) -> str:
+def render(
+    title: str,
+    text: Sequence[str],
+    figures: Sequence[Figure],
+    tables: Sequence[Table] = (),
+    passages: Sequence[Passage] = (),
+) -> str:
     """The page as HTML. Arguments as `write`."""
     environment = Environment(
         loader=PackageLoader("ssm_priors.analyses.charts", "."), autoescape=True, undefined=StrictUndefined
@@ -59,6 +95,7 @@ def render(title: str, text: Sequence[str], figures: Sequence[Figure], tables: S
         title=title,
         text=text,
         tables=tables,
+        passages=passages,
         figures=drawn,
         generator=MADE_BY,
         font=FONT,

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ssm_priors.models.padding import valid_positions
+from ssm_priors.batch import valid_positions
 from ssm_priors.models.protocols import HasStep
 
 

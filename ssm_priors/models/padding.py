@@ -1,14 +1,10 @@
-"""Right padding: which positions are valid, and how to silence the rest."""
+"""Right padding: how to silence it."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-
-def valid_positions(lengths: Tensor, length: int) -> Tensor:
-    """(B,) -> (B, L), True at the first `lengths` positions."""
-    return torch.arange(length, device=lengths.device) < lengths[:, None]
+from ssm_priors.batch import valid_positions
 
 
 def silence_padding(u: Tensor, lengths: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ssm_priors.batch import valid_positions
 from ssm_priors.errors import BadConfig
-from ssm_priors.models.padding import silence_padding, valid_positions
+from ssm_priors.models.padding import silence_padding
 from ssm_priors.models.protocols import Spectrum
 from ssm_priors.ops import dispatch
 from ssm_priors.ops.discretise import Discrete

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ssm_priors.batch import Batch, TaskSpec
+from ssm_priors.batch import Batch, TaskSpec, valid_positions
 from ssm_priors.objectives.objective import Problem, reconstruction_outputs, reconstruction_score
 from ssm_priors.registry import OBJECTIVES
 
@@ -37,8 +37,7 @@ class Causal:
 
     def pose(self, batch: Batch, generator: torch.Generator) -> Problem:
         """Shift the inputs left by one; each example's last valid position has nothing to predict."""
-        columns = batch.inputs.shape[1]
-        scored = torch.arange(columns, device=batch.lengths.device) < batch.lengths[:, None] - 1
+        scored = valid_positions(batch.lengths - 1, batch.inputs.shape[1])
         return Problem(hidden=None, targets=batch.inputs.roll(-1, dims=1), scored=scored)
 
     def score(self, answers: Tensor, problem: Problem) -> tuple[Tensor, int]:

@@ -10,6 +10,7 @@ Source: Baevski et al. 2020, arXiv 2006.11477; fixed projections: Chiu et al. 20
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -74,13 +75,18 @@ class Contrastive:
     def score(self, answers: Tensor, problem: Problem) -> tuple[Tensor, int]:
         """Cross-entropy of the right frame, summed over hidden frames."""
         total = answers.new_zeros(())
+        for logits in self.choices(answers, problem):
+            own = torch.arange(len(logits), device=logits.device)
+            total = total + F.cross_entropy(logits, own, reduction="sum")
+        return total, int(problem.scored.sum())
+
+    def choices(self, answers: Tensor, problem: Problem) -> Iterator[Tensor]:
+        """Of every example how much each hidden frame's answer is for each hidden frame, its own on the diagonal."""
         for answer, target, scored in zip(answers, problem.targets, problem.scored, strict=True):
             rows = target[scored]
             similarity = F.normalize(answer[scored], dim=-1) @ F.normalize(rows, dim=-1).T
             same = (rows[:, None] == rows).all(-1) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
-            logits = (similarity / self.options.temperature).masked_fill(same, -torch.inf)
-            total = total + F.cross_entropy(logits, torch.arange(len(rows), device=rows.device), reduction="sum")
-        return total, int(problem.scored.sum())
+            yield (similarity / self.options.temperature).masked_fill(same, -torch.inf)
 
     def _targets(self, inputs: Tensor) -> Tensor:
         """(B, L, size): at the last step of each frame the projection of its values, 0 elsewhere."""

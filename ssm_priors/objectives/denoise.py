@@ -12,8 +12,8 @@ import torch
 from annotated_types import Gt
 from torch import Tensor
 
-from ssm_priors.batch import Batch, TaskSpec
-from ssm_priors.objectives.objective import Problem, squared_error, valid
+from ssm_priors.batch import Batch, TaskSpec, valid_positions
+from ssm_priors.objectives.objective import Problem, squared_error
 from ssm_priors.registry import OBJECTIVES
 
 
@@ -44,7 +44,8 @@ class Denoise:
         """Draw the noise."""
         noise = torch.randn(batch.inputs.shape, generator=generator).to(batch.inputs)
         noisy = batch.inputs + self.deviation * noise
-        return Problem(hidden=None, targets=batch.inputs, scored=valid(batch), inputs=noisy)
+        scored = valid_positions(batch.lengths, batch.inputs.shape[1])
+        return Problem(hidden=None, targets=batch.inputs, scored=scored, inputs=noisy)
 
     def score(self, answers: Tensor, problem: Problem) -> tuple[Tensor, int]:
         """Squared error over all valid steps."""

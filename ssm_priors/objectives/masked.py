@@ -13,7 +13,7 @@ import torch
 from annotated_types import Gt, Lt
 from torch import Tensor
 
-from ssm_priors.batch import Batch, TaskSpec
+from ssm_priors.batch import Batch, TaskSpec, valid_positions
 from ssm_priors.objectives.objective import Problem, reconstruction_outputs, reconstruction_score
 from ssm_priors.registry import OBJECTIVES
 
@@ -49,8 +49,8 @@ class Masked:
         """
         rows, columns = batch.inputs.shape[:2]
         lengths = batch.lengths.cpu()
-        valid = torch.arange(columns) < lengths[:, None]
-        hidden = (torch.rand(rows, columns, generator=generator) < self.ratio) & valid
+        drawn = torch.rand(rows, columns, generator=generator) < self.ratio
+        hidden = drawn & valid_positions(lengths, columns)
         fallback = (torch.rand(rows, generator=generator) * lengths).long().clamp(max=columns - 1)
         empty = ~hidden.any(dim=1)
         hidden[empty, fallback[empty]] = True

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -30,8 +30,11 @@ class Problem:
     """(B,), valid positions of those inputs."""
 
     def given(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What the model is called with: inputs, lengths, hidden."""
+        """What the model is called with: inputs, lengths, hidden. A hidden input is not handed over: there stands 0."""
         inputs = batch.inputs if self.inputs is None else self.inputs
+        if self.hidden is not None:
+            hidden = self.hidden > 0
+            inputs = inputs.masked_fill(hidden if inputs.ndim == 2 else hidden[..., None], 0)
         return inputs, batch.lengths if self.lengths is None else self.lengths, self.hidden
 
 
@@ -101,11 +104,6 @@ def squared_error(answers: Tensor, problem: Problem) -> tuple[Tensor, int]:
     return (answers - targets).square().mean(-1).sum(), len(targets)
 
 
-def valid(batch: Batch) -> Tensor:
-    """(B, L), True where a position is no padding."""
-    return torch.arange(batch.inputs.shape[1], device=batch.lengths.device) < batch.lengths[:, None]
-
-
 @runtime_checkable
 class HasTeacher(Protocol):
     """An objective whose targets are what a slowly following copy of the model says of the whole input."""
@@ -118,6 +116,41 @@ class HasTeacher(Protocol):
         ...
 
 
+@runtime_checkable
+class BringsWeights(Protocol):
+    """An objective whose phase trains nothing: the weights come from elsewhere."""
+
+    def settings(self) -> Mapping[str, Any]:
+        """What the part `model` of a configuration must say for the weights to fit."""
+        ...
+
+    def weights(self, words: Sequence[str]) -> Mapping[str, Tensor]:
+        """The model's state dict, the head of this objective included, for what the task's token ids stand for."""
+        ...
+
+
+@runtime_checkable
+class StartsElsewhere(Protocol):
+    """A registered objective that makes one that `BringsWeights`."""
+
+    @property
+    def origin(self) -> str:
+        """Whose weights they are, in words."""
+        ...
+
+
+@runtime_checkable
+class HasChoices(Protocol):
+    """An objective whose answer picks one of several."""
+
+    def choices(self, answers: Tensor, problem: Problem) -> Iterable[Tensor]:
+        """An example at a time: logits (asked, asked) of each answer for each choice; -inf where there is no choice.
+
+        The right choice stands on the diagonal.
+        """
+        ...
+
+
 # -- rewriting a sequence
 
 
@@ -126,7 +159,7 @@ class Rewritten:
     """A sequence in the making: position by position an original one, or a stand-in; and what is asked there."""
 
     sources: list[int] = field(default_factory=list)
-    """The original position that is shown; 0 below a stand-in."""
+    """The original position that is shown; -1 below a stand-in."""
     stand_ins: list[int] = field(default_factory=list)
     """0, or which stand-in is seen instead."""
     asked: list[int] = field(default_factory=list)
@@ -140,12 +173,12 @@ class Rewritten:
 
     def stand_in(self, which: int) -> None:
         """One position that is seen as a stand-in."""
-        self._add(0, which, self.NOTHING)
+        self._add(self.NOTHING, which, self.NOTHING)
 
     def ask(self, positions: Iterable[int], which: int) -> None:
         """A stand-in for each of these positions, at which its token is asked for."""
         for position in positions:
-            self._add(0, which, position)
+            self._add(self.NOTHING, which, position)
 
     def cut(self, length: int) -> None:
         """Keep the first positions."""
@@ -170,7 +203,7 @@ def rewrite(batch: Batch, rewritten: Sequence[Rewritten]) -> Problem:
     sources, stand_ins, asked = (
         torch.tensor([[*row, *[fill] * (columns - len(row))] for row in rows]).to(batch.inputs.device)
         for rows, fill in (
-            ([one.sources for one in rewritten], 0),
+            ([one.sources for one in rewritten], Rewritten.NOTHING),
             ([one.stand_ins for one in rewritten], 0),
             ([one.asked for one in rewritten], Rewritten.NOTHING),
         )
@@ -179,6 +212,6 @@ def rewrite(batch: Batch, rewritten: Sequence[Rewritten]) -> Problem:
         hidden=stand_ins,
         targets=batch.inputs.gather(1, asked.clamp(min=0)),
         scored=asked >= 0,
-        inputs=batch.inputs.gather(1, sources),
+        inputs=batch.inputs.gather(1, sources.clamp(min=0)).masked_fill(sources < 0, 0),
         lengths=lengths.to(batch.lengths.device),
     )

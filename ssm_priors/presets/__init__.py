@@ -77,7 +77,8 @@ def compose(
     raw = merge(_of_model(table, model, task), {"task": {"name": task}, "model": {"mixer": {"name": model}}})
     if init is not None:
         raw = merge(raw, {"model": {"mixer": {"init": init}}})
-    options = merge(*(part.get("objectives", {}).get(pretrain, {}) for part in (table, _of_task(table, task))))
+    objective = family_of(pretrain)
+    options = merge(*(part.get("objectives", {}).get(objective, {}) for part in (table, _of_task(table, task))))
     raw = merge(raw, {"pretrain": {"objective": {"name": pretrain, **options}}})
     raw = merge(raw, changes or {})
     if pretrain == "none":  # so that what only pretraining knows of makes no two runs of one

@@ -71,6 +71,11 @@ class Chomsky:
         )
 
     @staticmethod
+    def words(options: Config) -> tuple[str, ...]:
+        """The symbols of the language, and the placeholder that is read for an answer."""
+        return "", *chomsky.LANGUAGES[options.language].symbols, "?"
+
+    @staticmethod
     def load(options: Config) -> Task:
         """The three splits, generated first if they are not there."""
         return store.load("chomsky", options)

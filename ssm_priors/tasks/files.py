@@ -18,6 +18,7 @@ from ssm_priors.batch import TaskSpec
 from ssm_priors.errors import BadConfig, BadData, NotReady
 from ssm_priors.registry import TASKS
 from ssm_priors.tasks import store
+from ssm_priors.tasks.letters import WORDS
 from ssm_priors.tasks.rows import Rows
 from ssm_priors.tasks.rows.arrays import npz_rows, zarr_rows
 from ssm_priors.tasks.rows.assemble import prepare
@@ -87,6 +88,10 @@ class Files:
     def spec(self, options: Options) -> TaskSpec:
         """As it was prepared; raises NotReady before."""
         return store.spec_of(self.name, options)
+
+    def words(self, options: Options) -> tuple[str, ...]:
+        """A byte an id, where the files hold texts."""
+        return WORDS
 
     def load(self, options: Options) -> Task:
         """The three splits, prepared first if they are not current."""

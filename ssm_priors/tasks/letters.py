@@ -16,6 +16,8 @@ from ssm_priors.errors import BadData
 
 END = 0
 VOCABULARY = 256
+WORDS = ("", *(chr(byte) if byte < 128 else f"\\x{byte:02x}" for byte in range(1, VOCABULARY)))
+"""What an id stands for: a character of ASCII, or a byte of a longer character."""
 
 
 def encode(texts: Sequence[bytes], length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -76,6 +76,11 @@ class ListOps:
         return TaskSpec(kind="token", length=options.max_length - 1, classes=10, vocabulary=vocabulary)
 
     @staticmethod
+    def words(options: Config) -> tuple[str, ...]:
+        """Digits, operators and the closing bracket."""
+        return "", *listops.VOCABULARY[1:]
+
+    @staticmethod
     def load(options: Config) -> Task:
         """The three splits, generated first if they are not there; raises NotReady for official ones."""
         return store.load("listops", options)

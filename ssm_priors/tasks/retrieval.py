@@ -21,7 +21,7 @@ from ssm_priors.errors import BadData
 from ssm_priors.registry import TASKS
 from ssm_priors.tasks import parts, store
 from ssm_priors.tasks.chunks import Chunk, Incoming, Layout
-from ssm_priors.tasks.letters import VOCABULARY, cut_share, encode, require_text
+from ssm_priors.tasks.letters import VOCABULARY, WORDS, cut_share, encode, require_text
 from ssm_priors.tasks.members import Members, members
 from ssm_priors.tasks.task import SPLITS, Archive, Progress, Task, silent
 
@@ -68,6 +68,11 @@ class Retrieval:
     def spec(options: Config) -> TaskSpec:
         """Two documents; an id a byte, and 0 for the end."""
         return TaskSpec(kind="token", length=options.max_length, classes=2, vocabulary=VOCABULARY, documents=2)
+
+    @staticmethod
+    def words(options: Config) -> tuple[str, ...]:
+        """A byte an id."""
+        return WORDS
 
     @staticmethod
     def load(options: Config) -> Task:

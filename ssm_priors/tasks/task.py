@@ -3,7 +3,7 @@
 `TASKS.register` takes a class that fits `TaskKind`. What it can do besides is a protocol of its own, asked for with
 `isinstance`: `Prepares` writes its data into the store (`ssm_priors.tasks.store`), `NeedsArchive` does so from files
 that only a user can bring, `MayNeedArchive` only where its options say so, `MayLack` reads them from a package that may
-not be installed, `HasKey` has options that do not change what is stored.
+not be installed, `HasKey` has options that do not change what is stored, `HasWords` can say what its tokens stand for.
 """
 
 from __future__ import annotations
@@ -100,6 +100,22 @@ class HasKey(Protocol):
         ...
 
 
+@runtime_checkable
+class HasWords(Protocol):
+    """A task whose token ids stand for something that people read."""
+
+    def words(self, options: Any) -> tuple[str, ...]:
+        """What each id stands for, as text, by id; empty for an id that stands for nothing, such as padding."""
+        ...
+
+
+def words_of(kind: Any, options: Any, spec: TaskSpec) -> tuple[str, ...]:
+    """What each token id of a task stands for; the id itself where the task has no words."""
+    if isinstance(kind, HasWords):
+        return kind.words(options)
+    return tuple(map(str, range(spec.vocabulary)))
+
+
 def archive_of(kind: Any, options: Any) -> Archive | None:
     """What a user must bring for a task with these options, if anything."""
     if isinstance(kind, MayNeedArchive):
@@ -169,7 +185,8 @@ class Split:
 
     def take(self, rows: Tensor) -> Batch:
         """The examples at `rows` as a batch, cut to its longest: ids int64, numbers float32."""
-        examples, stored = self._stored(rows)
+        examples = rows if self.chosen is None else self.chosen[rows]
+        stored = (examples[:, None] * self.documents + torch.arange(self.documents)).flatten()
         lengths = self.lengths[stored]
         columns = int(lengths.max())
         inputs = self._widened(self.inputs[:, :columns].index_select(0, stored))  # half the time of indexing
@@ -177,15 +194,6 @@ class Split:
         if targets is not None and not targets.is_floating_point():
             targets = (targets[:, :columns] if targets.ndim == 2 else targets).long()
         return Batch(inputs, lengths.long(), targets, self.documents)
-
-    def longest(self, rows: Tensor) -> int:
-        """Positions that `take` pads the examples at `rows` to."""
-        return int(self.lengths[self._stored(rows)[1]].max())
-
-    def _stored(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Examples, and the rows of storage that hold their documents."""
-        examples = rows if self.chosen is None else self.chosen[rows]
-        return examples, (examples[:, None] * self.documents + torch.arange(self.documents)).flatten()
 
     def _widened(self, stored: Tensor) -> Tensor:
         if self.scale:

@@ -45,6 +45,8 @@ from ssm_priors.training.teacher import taught, teacher_of
 
 COMPLEX_PRODUCT = 4
 """Real products and sums in a complex product and sum, over those of a real one."""
+MOST_BATCHES = 64
+"""Batches of an epoch that are looked at; where it has more, these stand for the others."""
 MOST_LENGTHS = 9
 """Padded lengths that are counted; where batches have more of them, what lies between is interpolated."""
 
@@ -80,18 +82,22 @@ def phase_flops(phase: Phase, model: Model, shapes: Mapping[str, float]) -> Flop
 
 
 def steps_within(phase: Phase, model: Model, flops: float) -> int:
-    """How many steps of a phase, at the mean cost of those of its first epoch, a budget pays for; 0 if not one.
+    """How many steps of a phase a budget pays for, at their mean cost over an epoch; 0 if not one.
 
     Args:
         phase: what would be trained.
         model: as for `phase_flops`.
         flops: the budget.
     """
-    shapes: Counter[str] = Counter()
-    for step in range(phase.steps_per_epoch):
-        rows = phase.rows(step)
-        shapes[f"{len(rows)}x{phase.train.longest(rows)}"] += 1
-    return int(flops / (phase_flops(phase, model, shapes).training / phase.steps_per_epoch))
+    return int(flops * phase.steps / phase_flops(phase, model, expected_shapes(phase)).training)
+
+
+def expected_shapes(phase: Phase) -> dict[str, float]:
+    """ "BxL" -> steps with a batch of B examples padded to L positions; exact for examples of one length."""
+    steps = np.unique(np.linspace(0, phase.steps_per_epoch - 1, min(phase.steps_per_epoch, MOST_BATCHES)).round())
+    batches = (phase.train.take(phase.rows(int(step))) for step in steps)
+    shapes = Counter(f"{len(batch)}x{batch.inputs.shape[1]}" for batch in batches)
+    return {shape: phase.steps * number / len(steps) for shape, number in shapes.items()}
 
 
 def _thinned(lengths: np.ndarray) -> list[int]:

@@ -24,15 +24,15 @@ from torch import Tensor
 from ssm_priors import atomic
 from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints.checkpoint import FINISHED, PRETRAINED, Checkpoint, load_exactly
-from ssm_priors.config import RunConfig
+from ssm_priors.config import Budget, RunConfig
 from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import claimed, refuse_foreign, remove_leftovers
 from ssm_priors.metrics import metric_of
 from ssm_priors.models.build import Model, build, check_names, parameter_count
-from ssm_priors.objectives.objective import Objective
+from ssm_priors.objectives.objective import BringsWeights, Objective
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
-from ssm_priors.tasks.task import Split, Task, fraction_of
+from ssm_priors.tasks.task import Split, Task, fraction_of, words_of
 from ssm_priors.training.allocator import keep_freed_memory
 from ssm_priors.training.compute import phase_flops, steps_within
 from ssm_priors.training.evaluate import Evaluation, evaluate
@@ -161,10 +161,13 @@ def _train_and_test(
                 continue
             if progress.phase != phase.name:
                 progress, saved = progress.next(phase.name), None
-            model = _model(config, task.spec, phase.objective)
+            model = _begun(config, task.spec, phase.objective)
             if carried is not None:
                 load_exactly(model, carried, fresh="head.")
-            weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch)
+            if _trains(phase):
+                weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch)
+            else:
+                weights = model.state_dict()
             if phase.name == "pretrain":
                 carried = weights
                 record = {"step": progress.step, "provenance": origin}
@@ -225,7 +228,38 @@ def staged(config: RunConfig) -> Iterator[tuple[Phase, Model, Task]]:
     """Each phase of a run, with its model as it is built for it and its task; trains nothing, raises as `preflight`."""
     task = prepare(config)
     for phase in _phases(config, task):
-        yield phase, _model(config, task.spec, phase.objective), task
+        yield phase, _begun(config, task.spec, phase.objective), task
+
+
+def _begun(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
+    """The model as a phase finds it; with weights from elsewhere, where the objective brings them.
+
+    Raises:
+        BadConfig: they are those of a model with other settings.
+    """
+    model = _model(config, spec, objective)
+    if isinstance(objective, BringsWeights):
+        _refuse_other_model(config, objective)
+        load_exactly(model, objective.weights(words_of(TASKS[config.task.name], config.task.options, spec)))
+    return model
+
+
+def _refuse_other_model(config: RunConfig, objective: BringsWeights) -> None:
+    given, wanted = config.to_dict()["model"], dict(objective.settings())
+    mixer = wanted.pop("mixer")
+    wanted |= {f"mixer.{name}": value for name, value in mixer.items()}
+    given |= {f"mixer.{name}": value for name, value in given["mixer"].items()}
+    other = [name for name, value in wanted.items() if given.get(name) != value]
+    if other:
+        asked = " ".join(f"--set model.{name}={str(wanted[name]).lower()}" for name in wanted if name != "mixer.name")
+        raise BadConfig(
+            f"these weights are of a model with other settings than this one ({', '.join(other)}). "
+            f"Theirs are: --model {mixer['name']} {asked}"
+        )
+
+
+def _trains(phase: Phase) -> bool:
+    return not isinstance(phase.objective, BringsWeights)
 
 
 def _model(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
@@ -276,14 +310,21 @@ def _phases(config: RunConfig, task: Task) -> list[Phase]:
     phases.append(
         Phase("finetune", config.finetune, Supervised(task.spec), task.train, task.validation, config.seed, task.spec)
     )
-    return [replace(phase, allowed=_allowed(config, task, phase)) for phase in phases] if config.budget else phases
+    if config.budget is None:
+        return phases
+    pretrain = config.budget.pretrain_share if len(phases) > 1 and _trains(phases[0]) else 0.0
+    return [
+        replace(phase, allowed=_allowed(config, task, phase, config.budget, pretrain)) if _trains(phase) else phase
+        for phase in phases
+    ]
 
 
-def _allowed(config: RunConfig, task: Task, phase: Phase) -> int:
-    """The steps that a phase's part of the budget pays for; raises BadConfig where that is not a single one."""
-    budget = config.budget
-    assert budget is not None
-    pretrain = budget.pretrain_share if config.pretrain else 0.0
+def _allowed(config: RunConfig, task: Task, phase: Phase, budget: Budget, pretrain: float) -> int:
+    """The steps that a phase's part of the budget pays for, pretraining's share being known.
+
+    Raises:
+        BadConfig: it does not pay for a single one.
+    """
     part = pretrain if phase.name == "pretrain" else 1 - pretrain
     if budget.steps is not None:
         first = round(pretrain * budget.steps)
@@ -300,14 +341,14 @@ def _compute(config: RunConfig, task: Task, phases: list[Phase], progress: Progr
     """What training took, by phase; FLOPs are counted on models of their own, after all training is done."""
     shapes = progress.shapes
     # a run that an older version began has not counted its first steps
-    whole = [phase for phase in phases if sum(shapes.get(phase.name, {}).values()) == phase.steps]
+    whole = [phase for phase in phases if sum(shapes.get(phase.name, {}).values()) == phase.steps and _trains(phase)]
     flops = {}
     for phase in whole:
         flops[phase.name] = phase_flops(phase, _model(config, task.spec, phase.objective), shapes[phase.name])
     return {
         "flops": {name: count.training for name, count in flops.items()},
         "forward_flops": {name: count.forward for name, count in flops.items()},
-        "steps": {phase.name: phase.steps for phase in phases},
+        "steps": {phase.name: phase.steps if _trains(phase) else 0 for phase in phases},
         "examples": progress.examples,
         "tokens": {name: progress.tokens[name] for name in flops},
         "seconds": progress.seconds,

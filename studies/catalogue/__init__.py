@@ -1,14 +1,15 @@
 """The catalogue: studies as TOML files beside this one, each with the question it asks.
 
 A file has a `title`, a `question`, and the fields of `studies.grid.Study`: the axes `models`, `inits`, `pretrains`,
-`tasks` and `fractions`, the number of `seeds`, `baseline`, `preset`, and `changes` to the preset. A file anywhere else
-is read in the same way; there, title and question may be absent.
+`tasks`, `fractions`, `budgets` and `variants`, the number of `seeds`, `baseline`, `preset`, `changes` to the preset,
+cells to `exclude`, and its `claims`. A table `presets.NAME` holds fields that are others with that preset: the axes of
+the study at paper size. A file anywhere else is read in the same way; there, title and question may be absent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ class Entry:
     question: str
     raw: dict[str, Any]
     """The fields of `Study`."""
+    presets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Those that are others with a preset."""
 
     def study(self, given: Mapping[str, Any] | None = None) -> Study:
         """The study, with what a user asked for in place of what the file says.
@@ -44,7 +47,8 @@ class Entry:
         own = {field.name: field.default for field in fields(Study) if field.name not in ("settings", "changes")}
         given = dict(given or {})
         axes = {key: _as_axis(key, given.pop(key), own[key]) for key in list(given) if key in own}
-        raw = self.raw | axes
+        preset = axes.get("preset", self.raw.get("preset", own["preset"]))
+        raw = self.raw | self.presets.get(preset, {}) | axes
         if "preset" in axes:
             raw.pop("settings", None)  # those of the preset that the file was made with
         return Study.from_dict(raw | {"changes": merge(raw.get("changes", {}), given)})
@@ -71,7 +75,10 @@ def load(name: str) -> Entry:
     words = {word: raw.pop(word, "") for word in WORDS}
     if faults := [word for word, text in words.items() if not isinstance(text, str)]:
         raise BadConfig(f"{name}: {faults[0]}: text was expected, {words[faults[0]]!r} was given")
-    return Entry(Path(name).stem, raw=raw, **words)
+    presets = raw.pop("presets", {})
+    if not isinstance(presets, dict) or not all(isinstance(table, dict) for table in presets.values()):
+        raise BadConfig(f"{name}: presets: tables presets.NAME were expected, {presets!r} was given")
+    return Entry(Path(name).stem, raw=raw, presets=presets, **words)
 
 
 def _as_axis(key: str, value: Any, default: Any) -> Any:

@@ -12,6 +12,7 @@ import xarray as xr
 from ssm_priors.analyses.models import listed
 from ssm_priors.config import ModelConfig, Part, PhaseConfig, RunConfig
 from ssm_priors.models.protocols import HasSsmParameters
+from ssm_priors.objectives.objective import StartsElsewhere
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
 from ssm_priors.studies import bootstrap, statistics
 from ssm_priors.studies.grid import NONE, Cell, Study
@@ -24,6 +25,7 @@ PRETRAINED = (
     "examples, no other data. Its head was then replaced, and all weights were finetuned on the labels of the same "
     "examples. From scratch is the same finetuning without the first phase. "
 )
+OUTSIDE = "None of this is said of weights that others pretrained, on data of which nothing is known here. "
 SELECTED = "The weights with the best value of the validation metric (the first of equals) were tested, once."
 LEARNED = {
     "class": "the cross-entropy of the labels",
@@ -41,7 +43,7 @@ def protocol(study: Study, results: xr.Dataset) -> list[tuple[str, str]]:
         ("Models", models(configs, results)),
         ("Pretraining", pretraining(configs)),
         ("Finetuning", finetuning(configs, results)),
-        ("Selection", (PRETRAINED if any(cell.pretrain != NONE for cell in configs) else "") + SELECTED),
+        ("Selection", _what_pretraining_saw(configs) + SELECTED),
         ("Seeds", seeds(study)),
         ("Statistics", resampling(results)),
         ("Software", software(results)),
@@ -120,14 +122,30 @@ def models(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
 def pretraining(configs: dict[Cell, RunConfig]) -> str:
     """Objectives with their options, and how they were optimised; empty where nothing was pretrained."""
     named = [
-        (
-            _named(cell, configs),
-            f"pretrained with {_objective(config.pretrain)} {_phase(config.pretrain, cell, _long(config, 'pretrain'))}",
-        )
+        (_named(cell, configs), _pretrained(config.pretrain, cell, _long(config, "pretrain")))
         for cell, config in configs.items()
         if config.pretrain
     ]
     return _sentences(named)
+
+
+def _pretrained(phase: PhaseConfig, cell: Cell, long: str) -> str:
+    elsewhere = _elsewhere(cell)
+    if elsewhere:
+        return f"given {elsewhere.origin}, and took no step before it was finetuned"
+    return f"pretrained with {_objective(phase)} {_phase(phase, cell, long)}"
+
+
+def _elsewhere(cell: Cell) -> StartsElsewhere | None:
+    part = None if cell.pretrain == NONE else OBJECTIVES[cell.pretrain]
+    return part if isinstance(part, StartsElsewhere) else None
+
+
+def _what_pretraining_saw(configs: Iterable[Cell]) -> str:
+    pretrained = [cell for cell in configs if cell.pretrain != NONE]
+    if not any(_elsewhere(cell) is None for cell in pretrained):
+        return ""
+    return PRETRAINED + (OUTSIDE if any(map(_elsewhere, pretrained)) else "")
 
 
 def finetuning(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from ssm_priors.analyses import schema
+from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.cli.app import app
 
-from .conftest import TINY
+from .conftest import FROM_SCRATCH, TINY
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
@@ -158,3 +160,40 @@ def test_what_has_no_attention_is_refused(ssmp, run):
     said = ssmp("inspect-attention", DATA / "foreign_s4d_standalone.pt")
     assert said.returncode == 2
     assert "needs the whole model and its task: a checkpoint of ssm-priors" in said.stderr
+
+
+def test_what_pretraining_learned_is_told_beside_trivial_guesses(run, tmp_path):
+    told = [
+        shown(["inspect-pretraining", run / name, "--out", tmp_path, "--json"]) for name in ("ckpt.pt", "pretrained.pt")
+    ]
+    assert [code for code, _ in told] == [0, 0], told
+    document, again = (json.loads(said) for _, said in told)
+    assert document == again
+    assert document["checkpoint"].endswith("pretrained.pt")
+    assert set(document["pretrain_loss"]) == {"init", "pretrained", "constant"}
+    found = schema.read(tmp_path / "pretraining.nc")
+    assert document["answers"] == int((found.is_asked == 1).sum())
+    assert "data:image/png" in (tmp_path / "pretraining.html").read_text(encoding="utf-8")
+
+
+def test_a_run_without_pretraining_or_without_its_weights_says_so(ssmp, run, tmp_path):
+    shutil.copy(run / "ckpt.pt", tmp_path)
+    code, said = shown(["inspect-pretraining", tmp_path / "ckpt.pt"])
+    assert code == 2
+    assert "pretrained.pt of the same run was expected beside it" in said
+    assert ssmp("train", *FROM_SCRATCH, "--out", tmp_path / "scratch").returncode == 0
+    code, said = shown(["inspect-pretraining", tmp_path / "scratch" / "ckpt.pt"])
+    assert code == 2
+    assert "this run was trained from scratch" in said
+    shutil.copy(run / "pretrained.pt", tmp_path / "scratch")
+    code, said = shown(["inspect-pretraining", tmp_path / "scratch" / "pretrained.pt"])
+    assert code == 0, said
+
+
+def test_losses_on_other_data_than_those_of_the_run_are_refused(run, tmp_path):
+    of_run = Checkpoint.read(run / "pretrained.pt")
+    record = of_run.record | {"provenance": of_run.record["provenance"] | {"data_sha256": "0" * 64}}
+    replace(of_run, record=record).write(tmp_path / "pretrained.pt")
+    code, said = shown(["inspect-pretraining", tmp_path / "pretrained.pt"])
+    assert code == 2
+    assert "was trained on other data than task 'digits' has now" in said

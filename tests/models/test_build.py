@@ -4,12 +4,13 @@ import pytest
 import torch
 from builders import CONTINUOUS, TOKENS, config, model, normal
 
+from ssm_priors.batch import valid_positions
 from ssm_priors.checkpoints.container import digest
 from ssm_priors.errors import BadConfig, BadData, UnknownName
 from ssm_priors.models.backbone import BatchNorm
 from ssm_priors.models.build import build, fresh_head
 from ssm_priors.models.heads import mean_pool
-from ssm_priors.models.padding import silence_padding, valid_positions
+from ssm_priors.models.padding import silence_padding
 from ssm_priors.ops.attention import sinusoid
 from ssm_priors.registry import MIXERS
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import padded_batches
 
-from ssm_priors.batch import Batch
+from ssm_priors.batch import Batch, valid_positions
 from ssm_priors.errors import BadConfig
 from ssm_priors.objectives.contrastive import Contrastive
 from ssm_priors.objectives.denoise import Denoise
 from ssm_priors.objectives.infill import BLANK, MASK, Infill
 from ssm_priors.objectives.jepa import Jepa
 from ssm_priors.objectives.mae import MaskedPatches
-from ssm_priors.objectives.objective import HasTeacher, Rewritten, rewrite, squared_error, valid
+from ssm_priors.objectives.objective import HasTeacher, Rewritten, rewrite, squared_error
 from ssm_priors.objectives.patches import hide_patches, patch_of
 from ssm_priors.objectives.span import Span, partition
 from ssm_priors.registry import OBJECTIVES
@@ -75,7 +75,7 @@ def test_nothing_in_the_padding_is_asked_and_the_same_generator_asks_the_same(na
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_what_stands_in_the_padding_changes_no_problem(name, kind):
     batch = batch_of(kind, lengths=[24, 5, 17, 12])
-    padding = ~valid(batch)
+    padding = ~valid_positions(batch.lengths, batch.inputs.shape[1])
     other = batch.inputs.clone()
     other[padding] = 7 if kind == "token" else math.pi
     made = make(name, kind)
@@ -375,3 +375,48 @@ def test_masked_patches_are_regressed_where_they_are_hidden():
     assert torch.equal(problem.hidden, problem.scored)
     assert problem.hidden.sum(1).tolist() == [48] * 4
     assert made.score(problem.targets, problem)[0] == 0
+
+
+def shown_of(made, batch) -> set[int]:
+    """Positions of an example whose input the model is given, found out by inputs that are their own number."""
+    numbers = torch.arange(batch.inputs.shape[1])
+    places = numbers if batch.inputs.ndim == 2 else numbers[:, None].to(batch.inputs)
+    numbered = Batch(places[None], batch.lengths, None)
+    inputs, lengths, hidden = made.pose(numbered, torch_stream(3, "masks")).given(numbered)
+    seen = torch.ones(inputs.shape[:2], dtype=torch.bool) if hidden is None else hidden == 0
+    return set(inputs[seen & valid_positions(lengths, inputs.shape[1])].long().flatten().tolist())
+
+
+@pytest.mark.parametrize(("name", "kind"), [pair for pair in PAIRS if pair[0] != "denoise"])
+def test_what_the_model_is_given_holds_no_value_of_what_is_hidden(name, kind):
+    made = make(name, kind)
+    batch = batch_of(kind, rows=1, columns=30)
+    hidden = sorted(set(range(30)) - shown_of(made, batch))
+    assert bool(hidden) == (name != "causal")
+    other = batch.inputs.clone()
+    other[0, hidden] = (other[0, hidden] + 7) % 20 if kind == "token" else float("nan")
+    again = Batch(other, batch.lengths, None)
+    first, second = (made.pose(each, torch_stream(3, "masks")).given(each) for each in (batch, again))
+    for one, two in zip(first, second, strict=True):
+        assert one is two is None or torch.equal(one, two)
+
+
+def test_what_is_cut_out_stands_neither_below_a_sentinel_nor_in_the_padding():
+    made = make("span", "token", ratio=0.5)
+    batch = batch_of("token", lengths=[30, 7, 1, 12], columns=30)
+    other = batch.inputs.clone()
+    for row, length in enumerate(batch.lengths.tolist()):
+        _cut_out(made, batch, row, length, other)
+    again = Batch(other, batch.lengths, None)
+    assert not torch.equal(other, batch.inputs)
+    first, second = (made.pose(each, torch_stream(3, "masks")).inputs for each in (batch, again))
+    assert torch.equal(first, second)
+
+
+def _cut_out(made, batch, row, length, other) -> None:
+    """Change every token of a row that is asked for; a token is asked for exactly where it was cut out."""
+    numbered = Batch(torch.arange(30).expand(4, 30), batch.lengths, None)
+    problem = made.pose(numbered, torch_stream(3, "masks"))
+    cut = problem.targets[row][problem.scored[row]]
+    assert (cut < length).all()
+    other[row, cut] = (other[row, cut] + 7) % 20

@@ -18,8 +18,9 @@ import torch
 from annotated_types import Ge
 from torch import Tensor, nn
 
+from ssm_priors.batch import valid_positions
 from ssm_priors.errors import BadConfig
-from ssm_priors.models.padding import silence_padding, valid_positions
+from ssm_priors.models.padding import silence_padding
 from ssm_priors.registry import MIXERS
 
 
