@@ -23,6 +23,9 @@ class Request:
     models: tuple[str, ...]
     tasks: tuple[str, ...]
     fractions: tuple[float, ...]
+    budgets: dict[str, dict[str, Any]]
+    variants: dict[str, dict[str, Any]]
+    match_params: int
     seeds: int
     preset: str
     baseline: bool
@@ -35,6 +38,8 @@ def ablate(request: Request, out: Path | None, means: Means, output: Output) -> 
     Raises:
         SsmPriorsError: wrong use, found before any training.
     """
+    if request.variants and not request.budgets:
+        raise BadConfig("--spt-share: a share of what? Name a --budget, such as --budget flops=5e11")
     study = Study.from_dict(asdict(_one_sided_if_needed(request, output)))
     return conduct(study, out or Path("ssmp-runs") / f"ablate-{study.fingerprint}", means, output)
 

@@ -36,6 +36,9 @@ def ablate(
     baseline: Annotated[
         bool, typer.Option("--baseline/--no-baseline", help="Run the baselines besides what is named.")
     ] = True,
+    budget: options.Budget = None,
+    spt_share: options.SptShare = None,
+    match_params: options.MatchParams = 0,
     causal: options.Causal = None,
     examples: options.Examples = None,
     max_length: options.MaxLength = None,
@@ -70,6 +73,9 @@ def ablate(
         models=options.split_names(model) or ("s4d",),
         tasks=tasks,
         fractions=options.split_numbers(fraction, "--fraction"),
+        budgets=options.parse_budgets(budget),
+        variants=options.parse_shares(spt_share),
+        match_params=match_params,
         seeds=seeds,
         preset=preset,
         baseline=baseline,

@@ -29,6 +29,24 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, such as finetune.epochs=20. Repeat for more."),
 ]
+Budget = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="steps=N|flops=N",
+        help="What training may take, both phases together, in place of their epochs. Repeat for more.",
+        show_default="the preset's epochs",
+    ),
+]
+SptShare = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spt-share", help="Share of the budget that pretraining is given. Repeat for more.", show_default="0.5"
+    ),
+]
+MatchParams = Annotated[
+    int,
+    typer.Option(min=0, help="Parameters that every model is sized to, by its width; 0: as the preset says."),
+]
 TaskOptions = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="OPTION=VALUE", help="One of the task's options. Repeat for more."),
@@ -100,6 +118,27 @@ Format = Annotated[str, typer.Option(help="nc (NetCDF) or zarr.")]
 def split_names(values: list[str] | None) -> tuple[str, ...]:
     """`--model s4d --model transformer` and `--model s4d,transformer` mean the same."""
     return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
+
+
+def parse_budgets(values: list[str] | None) -> dict[str, dict[str, Any]]:
+    """`flops=5e11` -> {"5e+11 FLOP": {"flops": 5e11}}; raises BadConfig."""
+    budgets: dict[str, dict[str, Any]] = {}
+    for value in split_names(values):
+        kind, _, amount = value.partition("=")
+        try:
+            number = float(amount)
+            assert kind == "flops" or (kind == "steps" and number.is_integer())
+        except (ValueError, AssertionError):
+            raise BadConfig(f"--budget {value}: steps=N or flops=N was expected, such as flops=5e11") from None
+        label = f"{number:,.0f} steps" if kind == "steps" else f"{number:.4g} FLOP"
+        budgets[label] = {kind: int(number) if kind == "steps" else number}
+    return budgets
+
+
+def parse_shares(values: list[str] | None) -> dict[str, dict[str, Any]]:
+    """`0.25` -> {"25% on SPT": {"budget": {"pretrain_share": 0.25}}}; raises BadConfig."""
+    shares = split_numbers(values, "--spt-share")
+    return {f"{100 * share:.3g}% on SPT": {"budget": {"pretrain_share": share}} for share in shares}
 
 
 def full_name(task: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ssm_priors.cli.output import Output
 from ssm_priors.studies import catalogue
+from ssm_priors.studies.report.words import flat
 
 
 def list_studies(output: Output) -> int:
@@ -24,15 +25,29 @@ def show(name: str, given: Mapping[str, Any], output: Output) -> int:
     study = entry.study(given)
     axes = {key: value for key, value in asdict(study).items() if key != "settings"}
     cells = study.cells()
+    runs = len({config.fingerprint for *_, config in study.runs()})
     document = {"name": entry.name, "title": entry.title, "question": entry.question.strip(), **axes}
-    output.json(document | {"cells": [asdict(cell) for cell in cells], "runs": len(cells) * study.seeds})
+    output.json(document | {"cells": [asdict(cell) for cell in cells], "runs": runs})
     output.text(f"{entry.title or entry.name}\n")
     if entry.question:
         output.text(f"{entry.question.strip()}\n")
     for key, value in axes.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        output.text(f"{key}: {shown if shown or shown is False else '-'}")
-    output.text(f"\n{len(cells)} cells, {len(cells) * study.seeds} runs:")
+        if value or value is False:
+            output.text(f"{key}: {_shown(key, value)}")
+    output.text(f"\n{len(cells)} cells, {runs} runs:")
     for cell in cells:
         output.text(f"  {cell.label}")
     return 0
+
+
+def _shown(key: str, value: Any) -> str:
+    """What a study says of one of its fields."""
+    if key == "claims":
+        return "".join(f"\n  {claim['text']}" for claim in value)
+    if key in ("budgets", "variants"):
+        return "; ".join(f"{name} ({', '.join(flat(settings))})" for name, settings in value.items())
+    if isinstance(value, Mapping):
+        return ", ".join(flat(value))
+    if isinstance(value, (list, tuple)):
+        return ", ".join(" & ".join(flat(one)) if isinstance(one, Mapping) else str(one) for one in value)
+    return str(value)

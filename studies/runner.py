@@ -20,6 +20,7 @@ from ssm_priors import atomic
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig, RunFailed, SsmPriorsError
 from ssm_priors.folder import claimed, is_held, needing_room, out_of_room
+from ssm_priors.studies import audits
 from ssm_priors.studies.engines.engine import Engine, Job, Message
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.ledger import Entry, Ledger, State
@@ -126,8 +127,10 @@ def execute(study: Study, out: Path, engine: Engine) -> Iterator[Event]:
         runs = plan(study, out)
         with claimed(out, STUDY, study.to_toml(), lambda path: _refuse_other(study, path), PATIENCE):
             ledger = Ledger(out)
+            leaks = audits.warnings(audits.examine(study, out))
         with closing(ledger):
             yield from _announce(ledger, runs, out)
+            yield from (Event("note", reason=leak) for leak in leaks)
             ledger.plan({run.name: run.state for run in runs})
             yield from _Sitting(runs, ledger, engine).events()
 

@@ -32,6 +32,14 @@ def test_every_study_of_the_catalogue_can_be_made_and_says_what_it_asks(name):
     assert entry.question.strip().endswith((".", "?"))
     study = entry.study()
     assert len(study.runs()) == len(study.cells()) * study.seeds
+    assert study.claims, "a study says what it tests"
+
+
+@pytest.mark.parametrize("name", [name for name in catalogue.names() if catalogue.load(name).presets])
+def test_every_study_with_a_paper_size_can_be_made_at_it(name):
+    entry = catalogue.load(name)
+    assert set(entry.presets) == {"paper"}
+    entry.study({"preset": "paper", "seeds": 1} | ({"variants": {}, "claims": []} if name == "model-scale" else {}))
 
 
 def test_a_file_is_read_as_the_catalogue_is(path):
