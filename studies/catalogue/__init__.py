@@ -8,7 +8,7 @@ the study at paper size. A file anywhere else is read in the same way; there, ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
@@ -17,9 +17,15 @@ from typing import Any
 from ssm_priors.config import parse_toml, read_toml
 from ssm_priors.errors import BadConfig, UnknownName
 from ssm_priors.presets import merge
+from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.studies.grid import Study
 
 WORDS = ("title", "question")
+SPELLED: dict[str, Callable[[str], str]] = {
+    "tasks": TASKS.spelled,
+    "pretrains": OBJECTIVES.spelled,
+}
+"""How a name that a person gave is recorded: a relative path becomes a full one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ def _as_axis(key: str, value: Any, default: Any) -> Any:
         return value
     values = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     values = list(values) if isinstance(values, (list, tuple)) else [values]
+    if key in SPELLED:
+        return [SPELLED[key](value) if isinstance(value, str) else value for value in values]
     if key != "fractions":
         return values
     try:
