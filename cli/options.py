@@ -16,7 +16,7 @@ from ssm_priors.errors import BadConfig
 from ssm_priors.registry import OBJECTIVES, TASKS
 
 Task = Annotated[str, typer.Option(help="Task to train on. See: ssmp list tasks")]
-Preset = Annotated[str, typer.Option(help="Named settings of model and training: quick or small.")]
+Preset = Annotated[str, typer.Option(help="Named settings of model and training: quick, small or paper.")]
 Causal = Annotated[
     bool | None,
     typer.Option(

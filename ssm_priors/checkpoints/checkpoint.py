@@ -79,10 +79,8 @@ class Checkpoint:
     def _refuse_other_size(self) -> None:
         """Hold the configuration's sizes against the tensors', before a model is built of sizes that nobody has."""
         blocks = {name.split(".")[2] for name in self.tensors if name.startswith("backbone.blocks.")}
-        norm, head = (
-            self.tensors.get(name, torch.zeros(()))
-            for name in ("backbone.blocks.0.mixer_norm.weight", "head.output.weight")
-        )
+        names = ("backbone.blocks.0.mixer_norm.weight", "head.output.weight")
+        norm, head = (self.tensors.get(name, torch.zeros(())) for name in names)
         width, layers = self.config.model.d_model, self.config.model.layers
         if norm.shape != (width,) or len(blocks) != layers or head.ndim != 2 or head.shape[1] != width:
             raise BadCheckpoint(f"its tensors are not those of a model with {layers} layers of {width} channels")

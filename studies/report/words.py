@@ -228,10 +228,12 @@ def _model(config: ModelConfig) -> str:
         f"{config.layers} layer{'s' if config.layers > 1 else ''} of {config.d_model} channels",
         *([options] if options else []),
         f"feed-forward of {config.feed_forward_width} channels" if config.feed_forward_width else "no feed-forward",
-        f"{config.norm} normalisation",
-        f"dropout {config.dropout:g}",
+        f"{config.norm} normalisation" + (" after each residual sum" if config.norm_position == "post" else ""),
+        f"{'tied ' if config.tied_dropout else ''}dropout {config.dropout:g}",
         *([] if config.positions == "none" else [f"{config.positions} positions"]),
         "causal" if config.causal else "two-sided",
+        *([] if config.pooling == "mean" else [f"read out by {config.pooling} pooling"]),
+        *([] if config.head == "linear" else ["a head with one hidden layer"]),
     ]
     return ", ".join(parts)
 
@@ -258,13 +260,30 @@ def _long(config: RunConfig, phase: str) -> str:
 
 
 def _phase(phase: PhaseConfig, cell: Cell, long: str) -> str:
-    """How long and how, with the rate of what the model trains apart, if it has any such."""
-    apart = f" ({phase.ssm_learning_rate:g} for A, dt and their like)"
-    rate = f"{phase.learning_rate:g}{apart if issubclass(MIXERS[cell.model], HasSsmParameters) else ''}"
-    warmup = f"a linear warm-up over {phase.warmup:.0%} of the steps and" if phase.warmup else "no warm-up and"
+    """How long and how, with the rates of what the model trains apart, if it has any such."""
+    apart = f"{phase.ssm_learning_rate:g} for A, dt and their like"
+    if phase.dt_learning_rate is not None and hasattr(MIXERS[cell.model].Config, "dt_min"):
+        apart = f"{phase.ssm_learning_rate:g} for A and its like, {phase.dt_learning_rate:g} for dt"
+    rate = f"{phase.learning_rate:g}{f' ({apart})' if issubclass(MIXERS[cell.model], HasSsmParameters) else ''}"
+    memory = "" if phase.beta2 == 0.999 else f" (beta2 {phase.beta2:g})"
+    decay = f"{phase.weight_decay:g}{' of biases and norms too' if phase.decay_vectors and phase.weight_decay else ''}"
+    clipping = f"gradients clipped to {phase.clip:g}" if phase.clip else "no clipping of gradients"
     return (
-        f"for {long} in batches of {phase.batch_size} by AdamW, with a peak learning rate of {rate}, "
-        f"weight decay {phase.weight_decay:g}, {warmup} half a cosine to 0, and gradients clipped to {phase.clip:g}"
+        f"for {long} in batches of {phase.batch_size} by AdamW{memory}, with a peak learning rate of "
+        f"{rate}, weight decay {decay}, {_course(phase)}, and {clipping}"
+    )
+
+
+def _course(phase: PhaseConfig) -> str:
+    """'a linear warm-up over 10% of the steps and half a cosine to 0'."""
+    ramp = f"{phase.warmup_steps:,} steps" if phase.warmup_steps else f"{phase.warmup:.0%} of the steps"
+    then = {
+        "cosine": "half a cosine to 0",
+        "constant": "a constant rate",
+        "multistep": f"a rate that falls to {phase.step_factor:.0%} of itself every {phase.step_epochs} epochs",
+    }[phase.schedule]
+    return (
+        f"a linear warm-up over {ramp} and {then}" if phase.warmup_steps or phase.warmup else f"no warm-up and {then}"
     )
 
 
