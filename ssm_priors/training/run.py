@@ -192,8 +192,12 @@ def _train_and_test(
     checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
 
 
-def prepare(config: RunConfig) -> Task:
+def prepare(config: RunConfig, whole: Task | None = None) -> Task:
     """The task with its training split cut to the fraction; refuses what cannot work, before any training.
+
+    Args:
+        config: of the run.
+        whole: its task, if it was loaded before.
 
     Raises:
         UnknownName: an init that does not exist.
@@ -201,7 +205,7 @@ def prepare(config: RunConfig) -> Task:
         BadData: data that are not there.
     """
     check_names(config.model)
-    task = TASKS[config.task.name].load(config.task.options)
+    task = whole if whole is not None else TASKS[config.task.name].load(config.task.options)
     subset = fraction_of(task.train, config.fraction, task.spec.classes, config.seed)
     for name, phase in (("pretrain", config.pretrain), ("finetune", config.finetune)):
         if phase and phase.batch_size > len(subset):
@@ -221,9 +225,9 @@ def preflight(config: RunConfig) -> None:
         pass
 
 
-def staged(config: RunConfig) -> Iterator[tuple[Phase, Model, Task]]:
+def staged(config: RunConfig, whole: Task | None = None) -> Iterator[tuple[Phase, Model, Task]]:
     """Each phase of a run, with its model as it is built for it and its task; trains nothing, raises as `preflight`."""
-    task = prepare(config)
+    task = prepare(config, whole)
     for phase in _phases(config, task):
         yield phase, _model(config, task.spec, phase.objective), task
 
