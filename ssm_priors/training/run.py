@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +54,7 @@ def run(
     save_every: float = 20.0,
     malloc_tuning: bool = True,
     watch: Watch = lambda report: None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Checkpoint:
     """Train and test one run, or go on with it, or just read it if it is done.
 
@@ -67,8 +68,10 @@ def run(
         save_every: seconds between saved states.
         malloc_tuning: whether this process keeps freed memory for its next tensors (see `training.allocator`).
         watch: told after every step.
+        stopping: asked after every step whether to save the state and leave.
 
     Raises:
+        KeyboardInterrupt: `stopping` said so.
         BadConfig, BadData: the run cannot work; nothing was trained.
         RunFailed: it began and broke down.
     """
@@ -76,7 +79,7 @@ def run(
     if malloc_tuning:
         keep_freed_memory()
     with claimed(folder, CONFIG, config.to_toml(), lambda path: _refuse_other(path, config)):
-        journal = Journal(folder, save_every)
+        journal = Journal(folder, save_every, stopping)
         is_old = (folder / CHECKPOINT).exists()
         if not is_old:
             remove_leftovers(folder, {CHECKPOINT, PRETRAINED, TEST, journal.state.name})
