@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,12 +48,11 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
     make_ready({study.config(cell, seed=0).task: None for cell in study.cells()}, output)
     outlines = survey(study)
     runs = plan(study, out)
-    workers = means.jobs or workers_for(len(runs), means.threads)
+    workers = means.jobs or _workers(means, len(runs))
     if means.dry_run:
         return _foretell(study, out, outlines, workers, means, output)
     if means.engine == "local":
         output.note(f"kernels: {kernels(pick_device(means.device))}")
-    output.note(f"{len(study.cells())} cells, {len(runs)} runs, {workers} at a time, in {out}")
     hired = Workers(
         count=workers,
         threads=means.threads,
@@ -61,10 +61,18 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
         malloc_tuning=means.malloc_tuning,
         address=means.address,
     )
-    failed = watch(execute(study, out, engine(hired)), runs, Pace(study, outlines), workers, output)
+    made = engine(hired)
+    output.note(f"{len(study.cells())} cells, {len(runs)} runs, {made.free} at a time, in {out}")
+    failed = watch(execute(study, out, made), runs, Pace(study, outlines), made.free, output)
     with needing_room(out):
         present(Study.read(out / STUDY), out, output)  # which another runner may have extended
     return RunFailed.exit_code if failed else 0
+
+
+def _workers(means: Means, runs: int) -> int:
+    """As many as this machine has cores for; a cluster bounds them by itself."""
+    has_cluster = means.engine == "ray" and bool(means.address or os.environ.get("RAY_ADDRESS"))
+    return runs if has_cluster else workers_for(runs, means.threads)
 
 
 def _foretell(

@@ -21,6 +21,7 @@ from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadCheckpoint
 from ssm_priors.models.build import Model, parameter_count
+from ssm_priors.registry import TASKS
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.tasks.task import Task
 from ssm_priors.training.compute import Flops, expected_shapes, phase_flops, step_flops
@@ -61,11 +62,18 @@ def survey(study: Study) -> dict[Cell, Outline]:
     Raises:
         UnknownName, BadConfig, BadData
     """
-    return {cell: _outline(study.config(cell, seed=0)) for cell in study.cells()}
+    outlines = {}
+    part, task = None, None
+    for cell in study.cells():  # those of one task follow each other, so that it is loaded once
+        config = study.config(cell, seed=0)
+        if task is None or config.task != part:
+            part, task = config.task, TASKS[config.task.name].load(config.task.options)
+        outlines[cell] = _outline(config, task)
+    return outlines
 
 
-def _outline(config: RunConfig) -> Outline:
-    stages = list(staged(config))
+def _outline(config: RunConfig, whole: Task) -> Outline:
+    stages = list(staged(config, whole))
     _, model, task = stages[-1]
     return Outline(parameter_count(model), {phase.name: phase.steps for phase, *_ in stages}, len(task.test))
 

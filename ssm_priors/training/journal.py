@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -83,8 +84,9 @@ class Saved(NamedTuple):
 class Journal:
     """The files of one run folder."""
 
-    def __init__(self, folder: Path, save_every: float):
+    def __init__(self, folder: Path, save_every: float, stopping: Callable[[], bool] = lambda: False):
         self.folder = folder
+        self.stopping = stopping
         self.columns: tuple[str, ...] = ()
         self.data_sha256 = ""
         self.save_every = save_every
@@ -130,9 +132,12 @@ class Journal:
     def save_if_due(
         self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer, teacher: Teacher | None = None
     ) -> None:
-        """Save the state if the last time is long enough ago."""
-        if time.monotonic() - self._saved >= self.save_every:
+        """Save the state if the last time is long enough ago; or because the run is to stop, by KeyboardInterrupt."""
+        is_over = self.stopping()
+        if is_over or time.monotonic() - self._saved >= self.save_every:
             self.save(progress, model, optimiser, teacher)
+        if is_over:
+            raise KeyboardInterrupt
 
     def save(
         self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer, teacher: Teacher | None = None

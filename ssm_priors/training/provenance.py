@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ def provenance(*, device: torch.device, data_sha256: str) -> dict[str, Any]:
     """Plain values that describe this process and its data."""
     return {
         "ssm_priors": ssm_priors.__version__,
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
@@ -33,6 +34,12 @@ def provenance(*, device: torch.device, data_sha256: str) -> dict[str, Any]:
         "kernel_backend": kernels(device).name,
         "kernel_backend_detail": kernels(device).detail,
     }
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of the packages that numbers depend on; looked up once, for it takes longer than a small run's epoch."""
+    return {name: version(name) for name in PACKAGES}
 
 
 def kernels(device: torch.device) -> Backend:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +54,7 @@ def run(
     save_every: float = 20.0,
     malloc_tuning: bool = True,
     watch: Watch = lambda report: None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Checkpoint:
     """Train and test one run, or go on with it, or just read it if it is done.
 
@@ -67,8 +68,10 @@ def run(
         save_every: seconds between saved states.
         malloc_tuning: whether this process keeps freed memory for its next tensors (see `training.allocator`).
         watch: told after every step.
+        stopping: asked after every step whether to save the state and leave.
 
     Raises:
+        KeyboardInterrupt: `stopping` said so.
         BadConfig, BadData: the run cannot work; nothing was trained.
         RunFailed: it began and broke down.
     """
@@ -76,7 +79,7 @@ def run(
     if malloc_tuning:
         keep_freed_memory()
     with claimed(folder, CONFIG, config.to_toml(), lambda path: _refuse_other(path, config)):
-        journal = Journal(folder, save_every)
+        journal = Journal(folder, save_every, stopping)
         is_old = (folder / CHECKPOINT).exists()
         if not is_old:
             remove_leftovers(folder, {CHECKPOINT, PRETRAINED, TEST, journal.state.name})
@@ -195,8 +198,12 @@ def _train_and_test(
     checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
 
 
-def prepare(config: RunConfig) -> Task:
+def prepare(config: RunConfig, whole: Task | None = None) -> Task:
     """The task with its training split cut to the fraction; refuses what cannot work, before any training.
+
+    Args:
+        config: of the run.
+        whole: its task, if it was loaded before.
 
     Raises:
         UnknownName: an init that does not exist.
@@ -204,7 +211,7 @@ def prepare(config: RunConfig) -> Task:
         BadData: data that are not there.
     """
     check_names(config.model)
-    task = TASKS[config.task.name].load(config.task.options)
+    task = whole if whole is not None else TASKS[config.task.name].load(config.task.options)
     subset = fraction_of(task.train, config.fraction, task.spec.classes, config.seed)
     for name, phase in (("pretrain", config.pretrain), ("finetune", config.finetune)):
         if phase and phase.batch_size > len(subset):
@@ -224,9 +231,9 @@ def preflight(config: RunConfig) -> None:
         pass
 
 
-def staged(config: RunConfig) -> Iterator[tuple[Phase, Model, Task]]:
+def staged(config: RunConfig, whole: Task | None = None) -> Iterator[tuple[Phase, Model, Task]]:
     """Each phase of a run, with its model as it is built for it and its task; trains nothing, raises as `preflight`."""
-    task = prepare(config)
+    task = prepare(config, whole)
     for phase in _phases(config, task):
         yield phase, _begun(config, task.spec, phase.objective), task
 

@@ -88,8 +88,14 @@ class Engine(Protocol):
         ...
 
 
-def perform(job: Job, workers: Workers, tell: Callable[[Message], Any]) -> Message:
-    """Execute a job in this process; gives how it ended, and tells on the way where it stands."""
+def perform(
+    job: Job, workers: Workers, tell: Callable[[Message], Any], stopping: Callable[[], bool] = lambda: False
+) -> Message:
+    """Execute a job in this process; gives how it ended, and tells on the way where it stands.
+
+    Raises:
+        KeyboardInterrupt: `stopping` said so; the state was saved.
+    """
     from ssm_priors.training.run import run
 
     tell(Message(job.name, "started"))
@@ -102,6 +108,7 @@ def perform(job: Job, workers: Workers, tell: Callable[[Message], Any]) -> Messa
             save_every=workers.save_every,
             malloc_tuning=workers.malloc_tuning,
             watch=_throttled(tell, job.name),
+            stopping=stopping,
         )
     except (BrokenPipeError, ConnectionResetError):
         raise  # nobody listens any more

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
@@ -17,6 +18,9 @@ from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig
 from ssm_priors.registry import ENGINES
 from ssm_priors.studies.engines.engine import Job, Message, Workers, perform
+
+GRACE = 5.0
+"""Seconds that workers have to end by themselves."""
 
 
 @ENGINES.register("local")
@@ -50,10 +54,13 @@ class LocalEngine:
         return [message for message in told if message]
 
     def close(self) -> None:
-        """End all workers, whatever they do."""
+        """End all workers, after the step that they are at if it is not a long one."""
         for worker in self._pool:
             worker.process.terminate()
+        until = time.monotonic() + GRACE
         for worker in self._pool:
+            worker.process.join(max(0.0, until - time.monotonic()))
+            worker.process.kill()
             worker.process.join()
             worker.pipe.close()
         self._pool = []
@@ -100,12 +107,28 @@ def _cause_of_death(exit_code: int | None) -> str:
 def _work(pipe: Connection, workers: Workers) -> None:
     """The worker's life: a run at a time, until the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    stop = _Stop()
+    signal.signal(signal.SIGTERM, stop)
     os.environ.setdefault("OMP_NUM_THREADS", str(workers.threads))  # before torch is imported
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
-        while True:
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):  # the parent is gone, or it ends
+        while not stop.was_asked:
             raw, folder = pipe.recv()
-            pipe.send(perform(Job(RunConfig.from_dict(raw), folder), workers, pipe.send))
+            stop.has_job = True
+            pipe.send(perform(Job(RunConfig.from_dict(raw), folder), workers, pipe.send, lambda: stop.was_asked))
+            stop.has_job = False
+
+
+class _Stop:
+    """Takes SIGTERM: a run ends after its step, with its state saved; a worker without one ends at once."""
+
+    def __init__(self) -> None:
+        self.has_job = self.was_asked = False
+
+    def __call__(self, *_: object) -> None:
+        self.was_asked = True
+        if not self.has_job:
+            raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:

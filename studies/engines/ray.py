@@ -44,7 +44,11 @@ class RayEngine:
         self.was_there = ray.is_initialized()
         if not self.was_there:
             _connect(ray, workers)
-        needs = {"num_cpus": workers.threads, "num_gpus": int(_uses_gpu(ray, workers)), "max_retries": 0}
+        gpus = int(_uses_gpu(ray, workers))
+        needs = {"num_cpus": workers.threads, "num_gpus": gpus, "max_retries": 0}
+        found = ray.cluster_resources()
+        room = found.get("GPU", 0) if gpus else found.get("CPU", 0) // workers.threads
+        self.count = max(1, min(workers.count, int(room)))
         self._perform = self.ray.remote(**needs)(_perform)
         self._mailbox = self.ray.remote(num_cpus=0)(_Mailbox).remote()
         self._tasks: dict[Any, str] = {}
@@ -52,8 +56,8 @@ class RayEngine:
 
     @property
     def free(self) -> int:
-        """How many more tasks it would give to Ray, which lets them wait until their needs are met."""
-        return self.workers.count - len(self._tasks)
+        """How many more tasks there is room for, as far as others leave it."""
+        return self.count - len(self._tasks)
 
     def start(self, job: Job) -> None:
         """Make it a task."""
