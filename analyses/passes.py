@@ -48,7 +48,7 @@ def walk(model: Model, batch: Batch) -> Iterator[Passed]:
     batch = batch.to(next(model.parameters()).device)
     u = model.embedding(batch.inputs)
     for block in (cast(Block, each) for each in model.backbone.blocks):
-        before = block.mixer_norm(u, batch.lengths)
+        before = block.mixer_input(u, batch.lengths)
         u = block(u, batch.lengths)
         yield Passed(block.mixer, before, u, batch.lengths)
 

@@ -104,10 +104,9 @@ def objective_of(checkpoint: Checkpoint) -> Objective:
 def pose(checkpoint: Checkpoint, split: Split, examples: int) -> list[Posed]:
     """Documents of a split, evenly spaced, each with its problem; the mask of one depends on no other."""
     objective, seed = objective_of(checkpoint), checkpoint.config.seed
-    rows = np.unique(np.linspace(0, len(split) - 1, min(examples, len(split))).round().astype(int))
     return [
         Posed(document, objective.pose(document, torch_stream(seed, "masks", "inspect", row, place)))
-        for row in rows.tolist()
+        for row in split.spread(examples).tolist()
         for place, document in enumerate(_documents(split.without_labels().take(torch.tensor([row]))))
     ]
 

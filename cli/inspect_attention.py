@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 import xarray as xr
 
 from ssm_priors.analyses import schema
@@ -84,8 +83,8 @@ def inspect_attention(
 
 def _held_inputs(checkpoint: Checkpoint, examples: int) -> list[Batch]:
     task = TASKS[checkpoint.config.task.name].load(checkpoint.config.task.options)
-    rows = torch.arange(min(examples, len(task.validation)))
-    return [task.validation.without_labels().take(part) for part in rows.split(BATCH)]
+    held = task.validation.without_labels()
+    return [held.take(part) for part in held.spread(examples).split(BATCH)]
 
 
 def _stages(checkpoint: Checkpoint, path: Path) -> dict[str, Model]:

@@ -81,14 +81,18 @@ class Block(nn.Module):
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """(B, L, H), (B,) -> (B, L, H)."""
-        mixed = self.mixer(self._enter(u, self.mixer_norm, lengths), lengths)
+        mixed = self.mixer(self.mixer_input(u, lengths), lengths)
         return self._feed_forward(self._leave(u, mixed, self.mixer_norm, lengths), lengths)
+
+    def mixer_input(self, u: Tensor, lengths: Tensor) -> Tensor:
+        """What its mixer reads of what the block is given."""
+        return self._enter(u, self.mixer_norm, lengths)
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One position: (B, H), state -> (B, H), next state. For mixers that have a step form."""
         full = torch.ones(len(u), dtype=torch.long, device=u.device)
         u = u[:, None]
-        mixed, state = cast(HasStep, self.mixer).step(self._enter(u, self.mixer_norm, full)[:, 0], state)
+        mixed, state = cast(HasStep, self.mixer).step(self.mixer_input(u, full)[:, 0], state)
         return self._feed_forward(self._leave(u, mixed[:, None], self.mixer_norm, full), full)[:, 0], state
 
     def _feed_forward(self, u: Tensor, lengths: Tensor) -> Tensor:

@@ -152,7 +152,7 @@ class Outside:
                 f"10000, default and a multiple of {width} were expected, as in Pythia"
             )
         mixer = {"name": "gpt-neox", "heads": heads, "inner": inner // width, "rotary": rotary}
-        plain = {"expand": 0, "norm": "layer", "positions": "none", "causal": True}
+        plain = {"expand": 0, "norm": "layer", "norm_position": "pre", "positions": "none", "causal": True}
         return {"mixer": mixer, "d_model": width, "layers": layers, **plain}
 
     def weights(self, words: Sequence[str]) -> dict[str, Tensor]:

@@ -183,6 +183,10 @@ class Split:
         """The examples at `rows` as a split of their own; nothing is read or copied."""
         return replace(self, chosen=rows if self.chosen is None else self.chosen[rows])
 
+    def spread(self, examples: int) -> Tensor:
+        """Rows of at most so many examples, evenly spaced over the split, which may be sorted."""
+        return torch.linspace(0, len(self) - 1, min(examples, len(self))).round().long().unique()
+
     def take(self, rows: Tensor) -> Batch:
         """The examples at `rows` as a batch, cut to its longest: ids int64, numbers float32."""
         examples = rows if self.chosen is None else self.chosen[rows]

@@ -252,11 +252,12 @@ def _begun(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
 
 
 def _refuse_other_model(config: RunConfig, objective: BringsWeights) -> None:
-    given, wanted = config.to_dict()["model"], dict(objective.settings())
+    wanted = dict(objective.settings())
     mixer = wanted.pop("mixer")
+    given = {name: getattr(config.model, name) for name in wanted} | {"mixer.name": config.model.mixer.name}
     wanted |= {f"mixer.{name}": value for name, value in mixer.items()}
-    given |= {f"mixer.{name}": value for name, value in given["mixer"].items()}
-    other = [name for name, value in wanted.items() if given.get(name) != value]
+    given |= {f"mixer.{name}": getattr(config.model.mixer.options, name, None) for name in mixer if name != "name"}
+    other = [name for name, value in wanted.items() if given[name] != value]
     if other:
         asked = " ".join(f"--set model.{name}={str(wanted[name]).lower()}" for name in wanted if name != "mixer.name")
         raise BadConfig(

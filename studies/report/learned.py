@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 import xarray as xr
 
 from ssm_priors.analyses.attention import attention_summary
@@ -127,7 +126,7 @@ def _attention(looked: list[Looked]) -> Extra:
         drawn = attention_charts.proximity(found)
         figures.append(Figure(f"{drawn.title}: {named(cell)}", drawn.chart, drawn.caption))
     caption = (
-        f"One run a cell, its first seed; the first {EXAMPLES} validation inputs, mean over heads. even: what "
+        f"One run a cell, its first seed; {EXAMPLES} validation inputs, mean over heads. even: what "
         f"attention spread evenly over the visible keys would have. Models of more than {LONGEST:,} steps are left out."
     )
     columns = ["cell", "layer", "init", "pretrained", "learned", "even"]
@@ -145,7 +144,7 @@ def _attention_of(folder: Path, checkpoint: Checkpoint) -> xr.Dataset | None:
         task = TASKS[checkpoint.config.task.name].load(checkpoint.config.task.options)
     except BadData:  # a report is also written where the data are not
         return None
-    held = task.validation.without_labels().take(torch.arange(min(EXAMPLES, len(task.validation))))
+    held = task.validation.without_labels().take(task.validation.spread(EXAMPLES))
     width = checkpoint.spec.width or None
     parts = {stage: attention_summary(model, [held], width=width) for stage, model in stages(folder).items()}
     return along_stages(parts, checkpoint)
