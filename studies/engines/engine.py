@@ -126,7 +126,7 @@ def _throttled(tell: Callable[[Message], Any], job: str) -> Callable[[Any], None
     def watch(report: Any) -> None:
         nonlocal last
         now = time.monotonic()
-        if report.metric is None and report.step < report.steps and now - last < LEAST_BETWEEN_REPORTS:
+        if not report.ends_epoch and now - last < LEAST_BETWEEN_REPORTS:
             return
         last = now
         tell(Message(job, "step", report))
