@@ -81,13 +81,14 @@ def _foretell(
     """Print what a study would take; writes nothing."""
     device = pick_device(means.device)
     known = finished_seconds(study, out)
+    names = study.names()
     open_runs = Counter(run.cell for run in plan(study, out) if not run.is_done)
     rows = []
     for cell, outline in outlines.items():
         config = study.config(cell, seed=0)
         seconds = known.get(cell) or sum(time_phases(config, device, means.threads).values())
         flops = sum(one.training for one in count(config).values())
-        rows.append(_row(cell, study.seeds, open_runs[cell], outline, flops, seconds, cell in known))
+        rows.append(_row(cell, names[cell], study.seeds, open_runs[cell], outline, flops, seconds, cell in known))
     total = _total(rows, workers)
     output.json({"cells": rows, "total": total})
     columns = ["cell", "runs", "to do", "parameters", "steps", "FLOPs a run", "time a run", "disk a run"]
@@ -105,9 +106,9 @@ def _foretell(
 
 
 def _row(
-    cell: Cell, runs: int, to_do: int, outline: Outline, flops: int, seconds: float, is_known: bool
+    cell: Cell, name: str, runs: int, to_do: int, outline: Outline, flops: int, seconds: float, is_known: bool
 ) -> dict[str, Any]:
-    own = {"label": cell.label, "runs": runs, "to_do": to_do, "parameters": outline.parameters, "steps": outline.steps}
+    own = {"label": name, "runs": runs, "to_do": to_do, "parameters": outline.parameters, "steps": outline.steps}
     return asdict(cell) | own | {"flops": flops, "seconds": seconds, "from_finished": is_known, "bytes": outline.bytes}
 
 

@@ -49,10 +49,11 @@ def status(folder: Path, output: Output) -> int:
     study = _study_in(folder)
     runs, rows = plan(study, folder), ledger.read(folder)
     entries = {run.name: _standing(run, rows.get(run.name)) for run in runs}
-    named: dict[str, list[Entry]] = {}  # a run that several cells share counts in each
-    for cell, _, config in study.runs():
-        named.setdefault(cell.label, []).append(entries[config.fingerprint])
-    cells = [_cell_row(label, here) for label, here in named.items()]
+    names = study.names()
+    of_cells: dict[str, list[Entry]] = {name: [] for name in names.values()}
+    for cell, _, config in study.runs():  # a run that several cells share counts in each
+        of_cells[names[cell]].append(entries[config.fingerprint])
+    cells = [_cell_row(name, here) for name, here in of_cells.items()]
     at_work = [_work_row(run, entries[run.name]) for run in runs if entries[run.name].state == State.RUNNING]
     failed = [{"run": _name(run), "error": entries[run.name].error} for run in runs if entries[run.name].error]
     left = _seconds_left(study, folder, runs, entries)
