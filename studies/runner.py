@@ -30,8 +30,8 @@ STUDY = "study.toml"
 FAILURE = "failed.txt"
 POLL = 0.5
 """Seconds between looks at what other runners do."""
-PATIENCE = 60.0
-"""Seconds to wait while another process writes the study's files."""
+PATIENCE = 600.0
+"""Seconds to wait while another process writes the study's files; the report of a large study takes minutes."""
 SECOND_TRIES = 1
 """How often a run is begun again after its worker died; it then goes on from its last saved state."""
 
