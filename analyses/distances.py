@@ -32,7 +32,7 @@ Source: W1 is Ramdas, Garcia, Cuturi 2015, arXiv 1509.02237; HiPPO bases: Gu et 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,9 +43,9 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import wasserstein_distance
 
 from ssm_priors.analyses.bases import Prior, kernel_basis, prior_named
-from ssm_priors.analyses.kernels import impulse_response
+from ssm_priors.analyses.kernels import by_distance, impulse_response
 from ssm_priors.analyses.models import HasMixers, Source, Subject, listed, origin, stages_of, subject
-from ssm_priors.analyses.schema import NULL, check, index, labelled
+from ssm_priors.analyses.schema import DIRECTIONS, NULL, check, index, labelled
 from ssm_priors.errors import BadConfig, NotThere
 from ssm_priors.models.protocols import HasKernel, HasSpectrum, Spectrum
 from ssm_priors.priors.discretise import discretise, log_uniform_dt
@@ -76,15 +76,16 @@ class Question:
     """First n basis kernels; None takes all of the prior's state, and 16 of 64 where the mixer has no state."""
     rank: int = 8
     """Leading directions of a layer's kernels that principal angles are taken of."""
-    channels: int = 32
-    """Channels whose kernels are projected, evenly spaced; modes are always those of all channels."""
+    channels: int | tuple[int, ...] = 32
+    """Channels whose kernels are projected: so many, evenly spaced, or these; modes are always those of all."""
     seed: int = 0
     """Of priors that are drawn, and of the null."""
 
     def __post_init__(self) -> None:
         if not self.priors:
             raise BadConfig("no prior to compare with was given; see: ssmp list inits")
-        if min(self.length, self.rank, self.channels, 1 if self.basis is None else self.basis) < 1:
+        count = self.channels if isinstance(self.channels, int) else len(self.channels)
+        if min(self.length, self.rank, count, 1 if self.basis is None else self.basis) < 1:
             raise BadConfig("length, basis, rank and channels must all be 1 or more")
 
 
@@ -136,6 +137,43 @@ def distances_of_stages(source: Source, question: Question) -> xr.Dataset:
     return check(found.assign_attrs(origin(source, listed(stages))))
 
 
+def best_fits(source: Source | HasMixers, prior: str, length: int, channels: Sequence[int]) -> xr.Dataset:
+    """The nearest that a prior can come to single kernels: their projections P K, least squares over the lags.
+
+    Args:
+        source: a checkpoint (its trained weights) or a model.
+        prior: its name.
+        length: number of lags L.
+        channels: positions of those looked at, in every layer.
+
+    Returns:
+        kernel(layer, channel, direction, lag), and the attribute `prior`.
+
+    Raises:
+        NotThere: the model's mixer is no convolution.
+        UnknownName: no such prior.
+    """
+    looked_at = subject(source)
+    looked_at.mixers(HasKernel, "kernels", "a convolution")
+    question = Question((prior,), length, channels=tuple(channels))
+    values = np.stack([_fit(layer, question) for layer in _layers(looked_at, question)])
+    coords = (
+        index("layer", range(len(values)))
+        | index("channel", channels)
+        | index("direction", DIRECTIONS[: values.shape[2]])
+        | index("lag", range(length))
+    )
+    kernel = labelled("kernel", ["layer", "channel", "direction", "lag"], values)
+    return check(xr.Dataset({"kernel": kernel}, coords, looked_at.origin | {"prior": prior}))
+
+
+def _fit(layer: _Layer, question: Question) -> np.ndarray:
+    """(channel, direction, L), indexed by the distance in steps."""
+    assert layer.rows is not None
+    _, bases = _placed(layer, question.priors[0], question)
+    return by_distance(_inside(layer.rows, bases)).swapaxes(0, 1)
+
+
 def _dataset(stages: Sequence[Sequence[_Layer]], question: Question) -> xr.Dataset:
     answers = [[[_compare(layer, name, question) for name in question.priors] for layer in stage] for stage in stages]
     axes = ["stage", "layer", "prior", "angle"]
@@ -165,9 +203,15 @@ def _layer(position: int, mixer: Any, question: Question) -> _Layer:
     if not isinstance(mixer, HasKernel):
         return _Layer(position, spectrum, None, np.arange(0))
     found = impulse_response(mixer, question.length + 1)
-    chosen = np.unique(np.linspace(0, found.shape[1] - 1, question.channels).round().astype(int))
+    chosen = _chosen(question.channels, found.shape[1])
     rows = [found[0, chosen, :-1], *found[1:, chosen, 1:]]  # a backward kernel begins at a distance of one step
     return _Layer(position, spectrum, np.stack(rows), chosen)
+
+
+def _chosen(channels: int | tuple[int, ...], there: int) -> np.ndarray:
+    if isinstance(channels, int):
+        return np.unique(np.linspace(0, there - 1, channels).round().astype(int))
+    return np.array(channels)
 
 
 def _null(layer: _Layer, question: Question) -> _Layer:
@@ -189,27 +233,31 @@ def _null(layer: _Layer, question: Question) -> _Layer:
 
 
 def _compare(layer: _Layer, name: str, question: Question) -> dict[str, Any]:
+    answer, bases = _placed(layer, name, question)
+    return answer if layer.rows is None else answer | _project(layer.rows, list(bases), question.rank)
+
+
+def _placed(layer: _Layer, name: str, question: Question) -> tuple[dict[str, Any], Iterator[np.ndarray]]:
+    """What a prior comes to at a layer: the distances of its modes, and the basis of each channel looked at."""
     channels = 1 if layer.spectrum is None else len(layer.spectrum.eigenvalue)
     prior = prior_named(name, layer.state, channels, numpy_stream(question.seed, "prior", name, layer.position))
     if layer.spectrum is None:
-        return _compare_kernels_alone(layer, prior, question)
+        assert layer.rows is not None
+        best, basis = _placed_by_kernels(layer.rows, prior, question)
+        return {"best_timescale": best}, (basis for _ in layer.chosen)
     answer, dt = _compare_modes(layer.spectrum, prior)
-    if layer.rows is None:
-        return answer
     rule = _rule(layer.spectrum)
-    bases = (kernel_basis(prior, h, dt[h], rule, question.length, question.basis) for h in layer.chosen)
-    return answer | _project(layer.rows, list(bases), question.rank)
+    return answer, (kernel_basis(prior, h, dt[h], rule, question.length, question.basis) for h in layer.chosen)
 
 
-def _compare_kernels_alone(layer: _Layer, prior: Prior, question: Question) -> dict[str, Any]:
-    rows = layer.rows
-    assert rows is not None
+def _placed_by_kernels(rows: np.ndarray, prior: Prior, question: Question) -> tuple[float, np.ndarray]:
+    """The dt at which the prior captures most of the kernels, and its basis there."""
 
     def basis(log_dt: float) -> np.ndarray:
         return kernel_basis(prior, 0, 10**log_dt, "zoh", question.length, question.basis or FREE_BASIS)
 
     best = _search(lambda log_dt: -_captured(rows, basis(log_dt)), _STEP_SIZES)
-    return {"best_timescale": 10**best} | _project(rows, [basis(best)] * rows.shape[1], question.rank)
+    return 10**best, basis(best)
 
 
 # -- modes
@@ -318,11 +366,16 @@ def _captured(rows: np.ndarray, basis: np.ndarray) -> float:
     return float(np.square(rows @ basis).sum() / total) if total > 0 else np.nan
 
 
+def _inside(rows: np.ndarray, bases: Iterable[np.ndarray]) -> np.ndarray:
+    """rows: (direction, channel, L), bases: orthonormal columns (L, n) of every channel -> the rows' projections."""
+    return np.stack([rows[:, h] @ basis @ basis.T for h, basis in enumerate(bases)], axis=1)
+
+
 def _project(rows: np.ndarray, bases: Sequence[np.ndarray], rank: int) -> dict[str, Any]:
-    """rows: (direction, channel, L); bases: orthonormal columns (L, n) of every channel."""
+    """Of `_inside`: the share of the energy, and the angles."""
     energy = np.square(rows).sum(-1, keepdims=True)
     unit = rows / np.sqrt(np.where(energy > 0, energy, 1))
-    inside = np.stack([unit[:, h] @ basis @ basis.T for h, basis in enumerate(bases)], axis=1)
+    inside = _inside(unit, bases)
     kept = np.square(inside).sum(-1, keepdims=True)
     total = energy.sum()
     captured = float((kept * energy).sum() / total) if total > 0 else np.nan

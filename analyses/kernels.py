@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 import xarray as xr
+from numpy.typing import DTypeLike
 
 from ssm_priors.analyses.models import HasMixers, Source, in_float64, subject
 from ssm_priors.analyses.schema import DIRECTIONS, check, index, labelled
@@ -30,30 +31,31 @@ FLOOR = 1e-9
 """Of a kernel's largest value: what lies below is rounding of a sum of modes, whose sign means nothing."""
 
 _AXES = ("stage", "layer", "channel", "direction")
-_ROWS = 16
+_ROWS = 4
 """Kernels measured at a time: their temporary arrays then stay in the processor's cache."""
 
 
-def impulse_response(mixer: HasKernel, length: int, out: np.ndarray | None = None) -> np.ndarray:
+def impulse_response(mixer: HasKernel, length: int) -> np.ndarray:
     """A mixer's kernels, indexed by the distance in steps.
 
     Args:
         mixer: is left as it was.
         length: number of lags L.
-        out: (direction, H, L), float64, to be filled; None makes one.
 
     Returns:
         (direction, H, L), float64.
     """
     with torch.no_grad():
-        kernel = in_float64(mixer).kernel(length).detach().double().numpy()
-    if out is None:
-        out = np.empty(kernel.shape)
-    out[0] = kernel[0]
-    if len(kernel) == 2:  # a mixer's own backward kernel begins at a distance of one step
-        out[1, :, 1:] = kernel[1, :, :-1]
-        out[1, :, 0] = 0
-    return out
+        return by_distance(in_float64(mixer).kernel(length).detach().double().numpy())
+
+
+def by_distance(kernel: np.ndarray) -> np.ndarray:
+    """In its place, (direction, H, L) with a backward kernel that begins at its own first lag, a distance of one step,
+    becomes one that is indexed by the distance.
+    """
+    kernel[1:, :, 1:] = kernel[1:, :, :-1]
+    kernel[1:, :, 0] = 0
+    return kernel
 
 
 def kernels(source: Source | HasMixers, length: int) -> xr.Dataset:
@@ -77,29 +79,34 @@ def kernels(source: Source | HasMixers, length: int) -> xr.Dataset:
     return _dataset([mixers], length).isel(stage=0).assign_attrs(looked_at.origin)
 
 
-def kernels_of_stages(stages: Mapping[str, HasMixers], length: int) -> xr.Dataset:
-    """As `kernels`, of several models of one shape along `stage`, with one copy in memory.
+def kernels_of_stages(stages: Mapping[str, HasMixers], length: int, dtype: DTypeLike = np.float64) -> xr.Dataset:
+    """As `kernels`, of several models of one shape along `stage`.
 
     Args:
         stages: what each is called, as in `models.stages_of`.
         length: number of lags L, in steps.
+        dtype: to which kernels are rounded once everything else has been computed from them.
     """
     mixers = [subject(model).mixers(HasKernel, "kernels", "a convolution") for model in stages.values()]
-    return check(_dataset(mixers, length).assign_coords(index("stage", list(stages))))
+    return check(_dataset(mixers, length, dtype).assign_coords(index("stage", list(stages))))
 
 
-def _dataset(stages: Sequence[Sequence[HasKernel]], length: int) -> xr.Dataset:
-    """(stage, layer, channel, direction, ...), the stages not named; every kernel is written once, where it stays."""
+def _dataset(stages: Sequence[Sequence[HasKernel]], length: int, dtype: DTypeLike = np.float64) -> xr.Dataset:
+    """(stage, layer, channel, direction, ...), the stages not named; one layer at a time is held in float64."""
     if length < 1:
         raise BadConfig(f"length {length}: a kernel has at least 1 lag")
     directions, channels, _ = impulse_response(stages[0][0], 1).shape
-    values = np.empty((len(stages), len(stages[0]), channels, directions, length))
-    for stage, mixers in enumerate(stages):
-        for layer, mixer in enumerate(mixers):
-            impulse_response(mixer, length, out=values[stage, layer].swapaxes(0, 1))
+    values = np.empty((len(stages), len(stages[0]), channels, directions, length), dtype)
+    numbers: dict[str, list[np.ndarray]] = {}
+    for places in np.ndindex(values.shape[:2]):
+        kernel = impulse_response(stages[places[0]][places[1]], length)
+        values[places].swapaxes(0, 1)[:] = kernel
+        for name, found in profile(kernel).items():
+            numbers.setdefault(name, []).append(found.swapaxes(0, 1))
     variables = {"kernel": labelled("kernel", [*_AXES, "lag"], values)}
-    for name, numbers in profile(values).items():
-        variables[name] = labelled(name, [*_AXES, "share"][: numbers.ndim], numbers)
+    for name, layers in numbers.items():
+        whole = np.stack(layers).reshape(*values.shape[:2], *layers[0].shape)
+        variables[name] = labelled(name, [*_AXES, "share"][: whole.ndim], whole)
     coords = (
         index("layer", range(values.shape[1]))
         | index("channel", range(channels))
@@ -131,7 +138,8 @@ def _profile(rows: np.ndarray) -> dict[str, np.ndarray]:
     total = running[:, -1]
     defined = (total > 0) & np.isfinite(total)
     total = np.where(defined, total, 1)
-    lags = np.stack([(running < (share * total)[:, None]).sum(-1, dtype=np.float64) for share in SHARES], axis=-1)
+    wanted = np.outer(total, SHARES)
+    lags = np.array([np.searchsorted(*each) for each in zip(running, wanted, strict=True)], np.float64)
     energy /= total[:, None]
     found = {
         "energy_lag": lags[:, SHARES.index(ENERGY_SHARE)].copy(),

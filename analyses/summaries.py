@@ -35,7 +35,8 @@ def inspection(source: Source, length: int) -> xr.Dataset:
     if all(isinstance(mixer, HasSpectrum) for mixer in mixers):
         found.append(along_stages({stage: spectra(model) for stage, model in stages.items()}, source))
     if not found or all(isinstance(mixer, HasKernel) for mixer in mixers):
-        found.append(kernels_of_stages(stages, length).assign_attrs(origin(source, listed(stages))))
+        kernels = kernels_of_stages(stages, length, np.float32)  # files of half the size, right to 7 digits
+        found.append(kernels.assign_attrs(origin(source, listed(stages))))
     return xr.merge(found, combine_attrs="no_conflicts", join="exact", compat="equals")
 
 

@@ -11,7 +11,6 @@ import xarray as xr
 from ssm_priors.analyses import schema
 from ssm_priors.analyses.charts import distances as charts
 from ssm_priors.analyses.charts import page
-from ssm_priors.analyses.distances import Question, distances_of_stages
 from ssm_priors.checkpoints.container import plain
 from ssm_priors.checkpoints.load import load
 from ssm_priors.cli import looking
@@ -73,6 +72,8 @@ def compare_priors(
 
 def found(path: Path, against: tuple[str, ...], length: int | None, layers: tuple[str, ...]) -> xr.Dataset:
     """The distances of one checkpoint, of its init, and of the null."""
+    from ssm_priors.analyses.distances import Question, distances_of_stages  # SciPy's statistics: a second
+
     source = load(path)
     return looking.layers_of(distances_of_stages(source, Question(against, looking.lags(source, length))), layers)
 

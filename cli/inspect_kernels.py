@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ssm_priors.checkpoints.load import load
 from ssm_priors.cli import compare_priors, looking
 from ssm_priors.cli.looking import number, stages
 from ssm_priors.cli.output import Output
+from ssm_priors.training.allocator import keep_freed_memory
 
 RANGE = "Median (5%..95%) over channels and modes; 90% energy lag: over channels and directions."
 
@@ -58,6 +60,7 @@ def inspect_kernels(checkpoint: Path, look: Look, *, out: Path | None, format: s
         BadConfig: an unknown format, a length below 1, a layer that is not there, or a place that cannot be written to.
     """
     schema.require_format(format)
+    keep_freed_memory()
     paths = [checkpoint, *([look.compare] if look.compare else [])]
     sources = [load(path) for path in paths]
     seen = [_look(source, look) for source in sources]
@@ -68,10 +71,12 @@ def inspect_kernels(checkpoint: Path, look: Look, *, out: Path | None, format: s
     files |= {"priors": folder / f"priors.{format}"} if priors else {}
     files |= {"page": folder / "kernels.html"}
     datasets = [*seen, *([priors] if priors else [])]
-    with looking.writing(folder):
-        for name, dataset in zip([name for name in files if name != "page"], datasets, strict=True):
-            schema.write(dataset, files[name], format)
+    with looking.writing(folder), ThreadPoolExecutor(1) as meanwhile:
+        places = [place for name, place in files.items() if name != "page"]
+        writing = [meanwhile.submit(schema.write, *each, format) for each in zip(datasets, places, strict=True)]
         _page(files["page"], list(zip(paths, sources, seen, strict=True)), look, priors)
+        for each in writing:
+            each.result()
     summaries = [summarise(dataset) for dataset in seen]
     document = [_document(*each) for each in zip(seen, summaries, paths, strict=True)]
     extra = {"compared": document[1]} if look.compare else {}
@@ -118,7 +123,7 @@ def _text(dataset: xr.Dataset, checkpoint: Path) -> list[str]:
 
 
 def _figures(source: Source, dataset: xr.Dataset, look: Look) -> list[page.Figure]:
-    figures = _of_kernels(source, dataset) if "kernel" in dataset else []
+    figures = _of_kernels(source, dataset, look) if "kernel" in dataset else []
     if "decay_rate" not in dataset:
         return figures
     figures += [spectrum_charts.eigenvalues(dataset), spectrum_charts.disc(dataset)]
@@ -133,10 +138,21 @@ def _figures(source: Source, dataset: xr.Dataset, look: Look) -> list[page.Figur
     return [*figures, spectrum_charts.gain(looking.layers_of(gain, look.layers))]
 
 
-def _of_kernels(source: Source, dataset: xr.Dataset) -> list[page.Figure]:
-    figures = [kernel_charts.reach(dataset), kernel_charts.examples(dataset), kernel_maps.heat(dataset)]
+def _of_kernels(source: Source, dataset: xr.Dataset, look: Look) -> list[page.Figure]:
+    figures = [kernel_charts.reach(dataset), kernel_charts.examples(dataset), *_fitted(source, dataset, look)]
+    figures.append(kernel_maps.heat(dataset))
     width = source.spec.width if isinstance(source, Checkpoint) else 0
     return [*figures, kernel_maps.unrolled(dataset, width)] if 0 < width <= dataset.sizes["lag"] else figures
+
+
+def _fitted(source: Source, dataset: xr.Dataset, look: Look) -> Iterator[page.Figure]:
+    """The kernels that are drawn as examples, beside what each prior makes of them."""
+    from ssm_priors.analyses.distances import best_fits
+
+    channels = kernel_charts.drawn(dataset)
+    for prior in look.against if channels else ():
+        fit = looking.layers_of(best_fits(source, prior, dataset.sizes["lag"], channels), look.layers)
+        yield kernel_charts.examples(dataset, fit)
 
 
 def _columns(summary: xr.Dataset) -> list[str]:

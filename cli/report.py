@@ -16,6 +16,7 @@ from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import held
 from ssm_priors.models.protocols import HasAttention
 from ssm_priors.studies import results
+from ssm_priors.studies.claims import Answer, answers
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.report import report as html
 from ssm_priors.studies.report.learned import sections
@@ -63,17 +64,22 @@ def present(study: Study, out: Path, output: Output) -> None:
         dataset = results.collect(study, out)
         written = html.write(study, dataset, out, sections(dataset, out))
         files = {"results": results.write(dataset, out), **written}
-    cells, gaps = scores(dataset), effects(dataset)
+    cells, gaps, answered = scores(dataset), effects(dataset), answers(study, dataset)
     output.json(
         {
             "cells": [_cell_document(score) for score in cells],
             "effects": [_effect_document(effect) for effect in gaps],
+            "claims": [_claim_document(answer) for answer in answered],
             "files": {what: str(path) for what, path in files.items()},
             "report_files": [str(path) for path in html.written(out)],
         }
     )
     _print_cells(cells, study, output)
     output.text("")
+    for answer in answered:
+        output.text(answer.sentence)
+    if answered:
+        output.text("")
     _print_effects(gaps, output)
     output.text("")
     output.wrote(files)
@@ -81,8 +87,9 @@ def present(study: Study, out: Path, output: Output) -> None:
 
 def _print_cells(cells: list[CellScore], study: Study, output: Output) -> None:
     columns = ["model", "init", "pretrain"]
-    columns += ["task"] if len(study.tasks) > 1 else []
-    columns += ["fraction"] if len(study.fractions) > 1 else []
+    for axis, values in (("task", study.tasks), ("fraction", study.fractions), ("budget", study.budgets)):
+        columns += [axis] if len(values) > 1 else []
+    columns += ["variant"] if study.variants else []
     metrics = {score.metric.label: score.metric for score in cells}
     several = len(metrics) > 1
     columns += ["metric"] if several else []
@@ -125,6 +132,13 @@ def _cell_document(score: CellScore) -> dict[str, Any]:
     numbers = {score.metric.name: estimate, "low": low, "high": high}
     metric = {"metric": score.metric.name, "unit": score.metric.unit}
     return {**asdict(score.cell), **numbers, **metric, "seeds": score.seeds, "remarks": score.remarks}
+
+
+def _claim_document(answer: Answer) -> dict[str, Any]:
+    estimate, low, high = answer.interval or (None, None, None)
+    numbers = {"estimate": estimate, "low": low, "high": high, "p": answer.p_value, "p_adjusted": answer.adjusted}
+    about = {"claim": answer.claim.text, "task": answer.task, "verdict": answer.verdict, "why": answer.why}
+    return about | numbers | {"metric": answer.metric.name, "seeds": answer.seeds, "examples": answer.examples}
 
 
 def _effect_document(effect: Effect) -> dict[str, Any]:

@@ -88,8 +88,7 @@ class Watch:
 
     def __call__(self, report: StepReport) -> None:
         """Take one step's report."""
-        ends_epoch = report.step * report.epochs % report.steps == 0
-        if not (self.live or ends_epoch):
+        if not (self.live or report.ends_epoch):
             return
         metric = "" if report.metric is None else f", {report.measure.title} {report.measure.full(report.metric)}"
         elapsed = time.monotonic() - self.started
@@ -99,5 +98,5 @@ class Watch:
         )
         if self.live:
             self.live.update(Text(line))
-        if ends_epoch:
+        if report.ends_epoch:
             self.output.note(line)

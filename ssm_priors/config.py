@@ -85,6 +85,18 @@ class PhaseConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """What the training of a run may take, both phases together; it replaces their epochs."""
+
+    steps: Annotated[int, Ge(1)] | None = None
+    """Batches."""
+    flops: Annotated[float, Gt(0)] | None = None
+    """Floating-point operations, as `training.compute` counts them."""
+    pretrain_share: Annotated[float, Interval(gt=0, lt=1)] = 0.5
+    """Of it, what pretraining is given; from scratch, finetuning has it all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
     """One run: a task, a model, an optional pretraining phase, the finetuning phase, a seed."""
 
@@ -93,6 +105,8 @@ class RunConfig:
     finetune: PhaseConfig
     pretrain: PhaseConfig | None = None
     """Absent means from scratch."""
+    budget: Budget | None = None
+    """Absent means the epochs of each phase."""
     fraction: Annotated[float, Interval(gt=0, le=1)] = 1.0
     """Share of the training split, stratified by class, that both phases see."""
     precision: Literal["32", "bf16-mixed"] = "32"
@@ -112,10 +126,11 @@ class RunConfig:
             "model": _model,
             "pretrain": lambda table: _phase(table, "pretrain"),
             "finetune": lambda table: _phase(table, "finetune"),
+            "budget": lambda table: validate(Budget, _table(table, "budget"), "budget"),
         }
         faults = _unknown_keys(cls, raw, "") + _wrong_scalars(cls, raw, "")
         for name, resolve in tables.items():
-            if name in raw or name != "pretrain":
+            if name in raw or name not in ("pretrain", "budget"):
                 try:
                     raw[name] = resolve(raw.get(name))
                 except BadConfig as fault:
@@ -267,6 +282,8 @@ def _plain(value: Any) -> Any:
 
 
 def _refuse_impossible(config: RunConfig) -> None:
+    if config.budget and (config.budget.steps is None) == (config.budget.flops is None):
+        raise BadConfig("budget: steps or flops was expected, one of the two")
     objective = config.pretrain and config.pretrain.objective
     if config.pretrain and not objective:
         raise BadConfig("pretrain.objective: absent, but pretraining needs one. See: ssmp list objectives")

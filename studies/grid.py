@@ -7,16 +7,16 @@ study says otherwise. A model without a state space has no init, so that axis co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from annotated_types import Interval, MinLen
+from annotated_types import Ge, Gt, Interval, MinLen
 
 from ssm_priors import presets
 from ssm_priors.config import RunConfig, fingerprint, parse_toml, read_toml, validate
-from ssm_priors.errors import BadConfig
+from ssm_priors.errors import BadConfig, suggest
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS
 
 NONE = "none"
@@ -33,6 +33,12 @@ class Cell:
     task: str
     fraction: float
     budget: str
+    variant: str = NONE
+
+    @property
+    def place(self) -> Cell:
+        """Where it stands: a cell of the same task, fraction, budget and variant has the same place."""
+        return replace(self, model=NONE, init=NONE, pretrain=NONE)
 
     @property
     def label(self) -> str:
@@ -42,7 +48,27 @@ class Cell:
             parts.append("from scratch")
         if self.fraction != 1:
             parts.append(f"{self.fraction:.3g} of the data")
+        if self.variant != NONE:
+            parts.append(self.variant)
         return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """What a study was made to test, as data: cells whose values are added, and cells whose values are subtracted.
+
+    A cell is given by those of its coordinates that the study varies; where init is left out, it is the model's own,
+    where task is, the claim is made for every task.
+    """
+
+    text: str
+    """The claim in words."""
+    plus: Annotated[tuple[dict[str, Any], ...], MinLen(1)]
+    minus: tuple[dict[str, Any], ...] = ()
+    above: float = 0.0
+    """The sum is better than this, in points of a share, else in the metric's unit."""
+    within: Annotated[float, Gt(0)] | None = None
+    """Instead: the sum is nearer to 0 than this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +83,16 @@ class Study:
     tasks: Annotated[tuple[str, ...], MinLen(1)] = ("mnist",)
     fractions: tuple[Annotated[float, Interval(gt=0, le=1)], ...] = ()
     """Shares of the training split; none named means the preset's."""
+    budgets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Name -> what training may take, as the table `budget` of a run; none named means the preset's epochs."""
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Name -> settings laid over everything else, as in a run's TOML, or `match_params`: whatever else a study varies.
+    Where settings mean nothing to a cell (those of pretraining, from scratch), variants are one run."""
+    exclude: tuple[dict[str, Any], ...] = ()
+    """Coordinates of cells that are left out: those that have all of them."""
+    match_params: Annotated[int, Ge(0)] = 0
+    """Parameters that every model is sized to; 0 leaves sizes to the settings."""
+    claims: tuple[Claim, ...] = ()
     seeds: Annotated[int, Interval(ge=1, le=1000)] = 1
     """Seeds 0 .. seeds - 1, the same in every cell."""
     baseline: bool = True
@@ -89,8 +125,13 @@ class Study:
                 f"inits were named, but {', '.join(study.models)} has no option init. See: ssmp list models"
             )
         presets.refuse_idle(study.changes, study._pretrains())
+        study._refuse_unknown_coordinates()
+        if not study.cells():
+            raise BadConfig("exclude: no cell is left")
         for cell in study.cells():
             study.config(cell, seed=0)
+        for claim in study.claims:
+            study.sides(claim)
         return study
 
     @classmethod
@@ -98,9 +139,15 @@ class Study:
         """Read what `to_toml` wrote, or a person did."""
         return cls.from_dict(parse_toml(text))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Nested plain values; what is absent (None) is left out."""
+        plain = asdict(self)
+        claims = [{key: value for key, value in claim.items() if value is not None} for claim in plain["claims"]]
+        return plain | {"claims": claims}
+
     def to_toml(self) -> str:
         """The study as TOML text."""
-        return tomli_w.dumps(asdict(self))
+        return tomli_w.dumps(self.to_dict())
 
     @classmethod
     def read(cls, path: Path) -> Study:
@@ -110,18 +157,21 @@ class Study:
     @property
     def fingerprint(self) -> str:
         """12 hex digits that name the study."""
-        return fingerprint(asdict(self))
+        return fingerprint(self.to_dict())
 
     def cells(self) -> list[Cell]:
         """Every grid point once, baselines first."""
-        return [
-            Cell(model, init, pretrain, task, fraction, self.preset)
+        every = (
+            Cell(model, init, pretrain, task, fraction, budget, variant)
             for task in _unique(self.tasks)
             for fraction in _unique(self.fractions or (presets.fraction(self.settings, task),))
+            for budget in self.budgets or (self.preset,)
+            for variant in self.variants or (NONE,)
             for model in _unique(self.models)
             for init in self._inits(model)
             for pretrain in self._pretrains()
-        ]
+        )
+        return [cell for cell in every if not any(_has(cell, left_out) for left_out in self.exclude)]
 
     def config(self, cell: Cell, seed: int) -> RunConfig:
         """The configuration of one run; the same seed means the same data order, subset and masks in every cell.
@@ -135,24 +185,67 @@ class Study:
             task=cell.task,
             pretrain=cell.pretrain,
             init=None if cell.init == NONE else cell.init,
-            changes=presets.merge({"fraction": cell.fraction, "seed": seed}, self.changes),
+            changes=self._changes(cell, seed),
         )
         try:
             config = RunConfig.from_dict(raw)
         except BadConfig as error:
             raise BadConfig(f"cell '{cell.label}': {error}") from error
-        if (cell, seed) != (self._cell_of(config), config.seed):
+        if (cell, seed) != (self._cell_of(config, cell), config.seed):
             raise BadConfig(
                 f"the changed settings turn the cell '{cell.label}' into another; model, init, pretrain, task, "
                 "fraction and seeds have options of their own"
             )
         return config
 
+    def sides(self, claim: Claim) -> list[tuple[list[Cell], list[Cell]]]:
+        """The cells that a claim adds, and those that it subtracts: for its task, or for every task.
+
+        Raises:
+            BadConfig: what it names is no cell, or several; or its tasks are, whose test examples cannot be paired.
+        """
+        named = {place["task"] for place in claim.plus + claim.minus if "task" in place}
+        if len(named) > 1:
+            raise BadConfig(f"claim '{claim.text}': it names the tasks {', '.join(sorted(named))}; one was expected")
+        return [
+            (
+                [self._named(place, task, claim) for place in claim.plus],
+                [self._named(place, task, claim) for place in claim.minus],
+            )
+            for task in named or _unique(self.tasks)
+        ]
+
+    def _named(self, place: Mapping[str, Any], task: str, claim: Claim) -> Cell:
+        found = [cell for cell in self.cells() if _has(cell, {"task": task, **place})]
+        if "init" not in place:
+            found = [cell for cell in found if cell.init == baseline_init(cell.model)] or found
+        if len(found) != 1:
+            what = f"{len(found)} cells, such as '{found[0].label}' and '{found[1].label}'" if found else "no cell"
+            raise BadConfig(f"claim '{claim.text}': {dict(place)} names {what}; one was expected")
+        return found[0]
+
+    def _changes(self, cell: Cell, seed: int) -> dict[str, Any]:
+        """All that is laid over the preset's settings in one run."""
+        own: dict[str, Any] = {"fraction": cell.fraction, "seed": seed}
+        budget = {"budget": self.budgets[cell.budget]} if self.budgets else {}
+        for more in (self.changes, budget, self.variants.get(cell.variant, {})):
+            own = presets.merge(own, more)
+        return {key: value for key, value in own.items() if key != "match_params"}
+
+    def _refuse_unknown_coordinates(self) -> None:
+        known = {axis.name for axis in fields(Cell)}
+        places = [("exclude", place) for place in self.exclude]
+        places += [(f"claim '{claim.text}'", place) for claim in self.claims for place in claim.plus + claim.minus]
+        for where, place in places:
+            for axis in set(place) - known:
+                raise BadConfig(f"{where}: no axis '{axis}'. {suggest(axis, known)}".rstrip())
+
     def runs(self) -> list[tuple[Cell, int, RunConfig]]:
         """Every run of the grid: its cell, its seed, its configuration."""
         return [(cell, seed, self.config(cell, seed)) for seed in range(self.seeds) for cell in self.cells()]
 
-    def _cell_of(self, config: RunConfig) -> Cell:
+    def _cell_of(self, config: RunConfig, cell: Cell) -> Cell:
+        """The cell whose name a configuration deserves; budget and variant are names that no configuration bears."""
         mixer, objective = config.model.mixer, config.pretrain and config.pretrain.objective
         return Cell(
             mixer.name,
@@ -160,7 +253,8 @@ class Study:
             objective.name if objective else NONE,
             config.task.name,
             config.fraction,
-            self.preset,
+            cell.budget,
+            cell.variant,
         )
 
     def _inits(self, model: str) -> list[str]:
@@ -176,6 +270,10 @@ class Study:
 def baseline_init(model: str) -> str:
     """The structured init a model has by default, or NONE where it has no state space."""
     return getattr(MIXERS[model].Config(), "init", NONE)
+
+
+def _has(cell: Cell, coordinates: Mapping[str, Any]) -> bool:
+    return all(getattr(cell, axis) == value for axis, value in coordinates.items())
 
 
 def _unique(values: tuple) -> list:

@@ -104,8 +104,8 @@ def collect(study: Study, out: Path) -> xr.Dataset:
         out: the study's folder, with `runs/FINGERPRINT/` in it.
 
     Returns:
-        Dims model, init, pretrain, task, fraction, budget, seed: the variables of `NUMBERS`, `status` (flags of
-        `Status`), `reason`, `fingerprint`; with example besides: `score` (NaN = no such run or example); with task
+        Dims model, init, pretrain, task, fraction, budget, variant, seed: the variables of `NUMBERS`, `status` (flags
+        of `Status`), `reason`, `fingerprint`; with example besides: `score` (NaN = no such run or example); with task
         alone: `answer` and `unit`, which say what its metric is, and `chance`, the metric of the best constant answer.
 
     Raises:
@@ -171,7 +171,7 @@ def read(out: Path) -> xr.Dataset:
 
 def cells(results: xr.Dataset) -> list[Cell]:
     """The study's cells, in the order of its axes."""
-    order = ("task", "fraction", "budget", "model", "init", "pretrain")
+    order = ("task", "fraction", "budget", "variant", "model", "init", "pretrain")
     points = product(*(results[axis].values.tolist() for axis in order))
     every = [Cell(**dict(zip(order, point, strict=True))) for point in points]
     return [cell for cell in every if is_cell(results, cell)]

@@ -1,30 +1,6 @@
-"""How sure a study can be: metrics and paired effects with 95% bootstrap intervals, and what may be said of them.
+"""What a study found: the metric of every cell, and what every change does to it, with what may be said of each.
 
-Every run of a task is tested on the same examples, and every cell has the same seeds, so a study is a crossed design:
-
-    score[cell, seed, example],   value*[cell] = sum_s w_s finish(sum_e v_e score[cell, s, e])
-
-where finish is the identity for accuracies, and the square root for an RMSE: a run's value is its RMSE, a cell's is the
-mean over its runs.
-
-The pigeonhole bootstrap draws the examples' weights v once for all seeds and cells, and the seeds' weights w once for
-all cells: what cells share cancels from their differences. With one seed w = 1, and the interval speaks of test
-examples only. The interval runs from the 2.5th to the 97.5th percentile of the resamples.
-
-What is done about the bootstrap's known weaknesses:
-
-- few seeds make it too narrow. The seeds' weights are stretched about 1/S by sqrt(S / (S - 1)) t(S - 1) / z, the factor
-  that turns a normal interval with a biased variance into Student's; only the uncertainty that comes from seeds grows.
-- few seeds do not show to which side they lean (one of three may be stuck). With several seeds the interval
-  reaches as far on its shorter side as on its longer one, and is clipped to what is possible.
-- an accuracy of exactly 0 or 1 has a bootstrap interval of no width: Wilson's interval over the test examples is used.
-- where fewer than about five examples tell two cells apart, a difference's interval is too narrow; nothing is done.
-
-Intervals are for each effect alone: of many, one in twenty that is nothing excludes zero.
-
-Source: Owen 2007, The pigeonhole bootstrap, Annals of Applied Statistics 1(2); Rao and Wu 1988, Resampling inference
-with complex survey data, JASA 83; Hesterberg 2015, What teachers should know about the bootstrap, arXiv 1411.5279;
-Wilson 1927, JASA 22.
+How sure each number is: `studies.bootstrap`.
 """
 
 from __future__ import annotations
@@ -33,32 +9,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
-from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy.stats import norm, t
 
 from ssm_priors.metrics import ACCURACY, Metric
+from ssm_priors.studies.bootstrap import LEVEL, RESAMPLES, Interval, over_seeds, resample_examples, wilson
 from ssm_priors.studies.contrasts import Contrast, Kind, contrasts
 from ssm_priors.studies.grid import Cell
 from ssm_priors.studies.results import Status, at, cells, is_cell
 from ssm_priors.studies.results import metric as metric_of_task
 
-RESAMPLES = 4000
-LEVEL = 0.95
 CLAIM_SEEDS = 3
 """Fewest seeds that allow a claim about a method."""
-BLOCK = 2**22
-"""Most weights held at a time while resampling examples."""
-
-
-class Interval(NamedTuple):
-    """An estimate and its 95% interval."""
-
-    estimate: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,61 +141,21 @@ class Effect:
         return f"{self.text}: {'; '.join(part for part in (self.numbers, self.verdict) if part)}"
 
 
-def bootstrap(
-    score: np.ndarray, contrast: Sequence[float] = (1.0,), resamples: int = RESAMPLES, metric: Metric = ACCURACY
-) -> Interval:
-    """Estimate and 95% interval of `contrast @ value`, crossed over seeds and examples.
-
-    Args:
-        score: (cell, seed, example), complete.
-        contrast: (cell,): (1,) is one cell's value, (1, -1) a paired difference.
-        resamples: how many.
-        metric: turns mean scores into values.
-    """
-    values = metric.finish(resample_examples(score, resamples))
-    return _over_seeds(score, np.asarray(values), np.asarray(contrast, dtype=float), metric)
-
-
-def resample_examples(score: np.ndarray, resamples: int = RESAMPLES) -> np.ndarray:
-    """Mean scores on resampled test examples, the same ones for all cells and seeds: (resample, cell, seed).
-
-    Args:
-        score: (cell, seed, example); a run that does not exist gives a number without meaning.
-        resamples: how many; the generator's seed is fixed.
-    """
-    *runs, examples = score.shape
-    columns = score.reshape(-1, examples).T.astype(np.float64)  # sums of 0 and 1 are exact
-    rng = np.random.default_rng(0)
-    height = max(1, BLOCK // examples)
-    blocks = [min(height, resamples - first) for first in range(0, resamples, height)]
-    sums = [_counts(rng, block, examples).astype(np.float64) @ columns for block in blocks]
-    return (np.concatenate(sums) / examples).reshape(resamples, *runs)
-
-
-def wilson(right: float, total: int) -> Interval:
-    """Wilson's 95% score interval of a share."""
-    z, share = norm.ppf((1 + LEVEL) / 2), right / total
-    centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
-    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2)) / (1 + z**2 / total)
-    # At the border the formula's own bound differs from it by rounding alone
-    return Interval(share, 0.0 if share == 0 else centre - half, 1.0 if share == 1 else centre + half)
-
-
 def scores(results: xr.Dataset) -> list[CellScore]:
     """Every cell of a study: its metric with its interval, seed by seed, failed ones included."""
-    return [score for task in results.task.values.tolist() for score in _Task(results, task).scores()]
+    return [score for task in results.task.values.tolist() for score in TaskResults(results, task).scores()]
 
 
 def effects(results: xr.Dataset) -> list[Effect]:
     """Every effect the study was made to show; one that lacks runs says so.
 
-    For each task, fraction and budget: each other model against the first, each init against the model's own, each
-    objective against none, and what the objective changes about those gaps (the interaction).
+    For each task, fraction, budget and variant: each other model against the first, each init against the model's own,
+    each objective against none, and what the objective changes about those gaps (the interaction).
     """
-    return [effect for task in results.task.values.tolist() for effect in _Task(results, task).effects()]
+    return [effect for task in results.task.values.tolist() for effect in TaskResults(results, task).effects()]
 
 
-class _Task:
+class TaskResults:
     """All cells of one task, resampled together."""
 
     def __init__(self, results: xr.Dataset, task: str):
@@ -246,14 +169,17 @@ class _Task:
 
     @property
     def examples(self) -> int:
+        """Test examples."""
         return self.score.shape[-1]
 
     def scores(self) -> list[CellScore]:
+        """Of every cell."""
         return [self._score(index, cell) for index, cell in enumerate(self.cells)]
 
     def effects(self) -> list[Effect]:
-        places = dict.fromkeys((cell.fraction, cell.budget) for cell in self.cells)
-        grids = [[cell for cell in self.cells if (cell.fraction, cell.budget) == place] for place in places]
+        """Of every contrast that its cells allow."""
+        places = dict.fromkeys(cell.place for cell in self.cells)
+        grids = [[cell for cell in self.cells if cell.place == place] for place in places]
         return [self._effect(contrast) for grid in grids for contrast in contrasts(grid)]
 
     def _score(self, index: int, cell: Cell) -> CellScore:
@@ -262,7 +188,7 @@ class _Task:
         stuck = [seed for seed in value if self._is_chance(index, seed, value[seed])]
         return CellScore(
             cell=cell,
-            interval=self._interval([index], seeds, np.ones(1)) if len(seeds) else None,
+            interval=self.interval([index], seeds, np.ones(1)) if len(seeds) else None,
             values=tuple(value.get(seed) for seed in range(self.done.shape[1])),
             examples=self.examples,
             at_chance=tuple(stuck),
@@ -270,12 +196,18 @@ class _Task:
             metric=self.metric,
         )
 
-    def _effect(self, contrast: Contrast) -> Effect:
-        needed, first = [*contrast.plus, *contrast.minus], contrast.plus[0]
+    def compare(self, plus: Sequence[Cell], minus: Sequence[Cell]) -> Comparison:
+        """Sums of cells, subtracted, over the seeds that all of them have."""
+        needed = [*plus, *minus]
         known = [self.cells.index(cell) for cell in needed if cell in self.cells]
         seeds = np.flatnonzero(self.done[known].all(axis=0)) if len(known) == len(needed) else np.empty(0, dtype=int)
-        signs = np.repeat([1.0, -1.0], [len(contrast.plus), len(contrast.minus)])
-        interval = self._interval(known, seeds, signs) if len(seeds) else None
+        signs = np.repeat([1.0, -1.0], [len(plus), len(minus)])
+        lacking = "; ".join(f"{cell.label}: {gap}" for cell in needed if (gap := _lacking(self.results, cell)))
+        return Comparison(self, known, seeds, signs, lacking)
+
+    def _effect(self, contrast: Contrast) -> Effect:
+        first, compared = contrast.plus[0], self.compare(contrast.plus, contrast.minus)
+        interval = compared.interval()
         return Effect(
             model=first.model,
             task=first.task,
@@ -285,15 +217,17 @@ class _Task:
             estimate=interval and interval.estimate,
             low=interval and interval.low,
             high=interval and interval.high,
-            seeds=len(seeds),
+            seeds=len(compared.seeds),
             examples=self.examples,
             available=interval is not None,
-            reason="; ".join(f"{cell.label}: {gap}" for cell in needed if (gap := _lacking(self.results, cell))),
+            reason=compared.lacking,
             metric=self.metric,
         )
 
-    def _interval(self, rows: list[int], seeds: np.ndarray, contrast: np.ndarray) -> Interval:
-        return _over_seeds(self.score[rows][:, seeds], self.values[:, rows][:, :, seeds], contrast, self.metric)
+    def interval(self, rows: list[int], seeds: np.ndarray, contrast: np.ndarray, level: float = LEVEL) -> Interval:
+        """Of a contrast of cells over the same seeds."""
+        score, values = self.score[rows][:, seeds], self.values[:, rows][:, :, seeds]
+        return over_seeds(score, values, contrast, self.metric, level)
 
     def _is_chance(self, index: int, seed: int, value: float) -> bool:
         """Whether the worse end of a run's own interval over examples is no better than chance."""
@@ -302,49 +236,46 @@ class _Task:
         return bool(np.percentile(self.values[:, index, seed], 100 * (1 + LEVEL) / 2) >= self.chance)
 
     def _place(self, cell: Cell) -> str:
-        """Task and fraction, where the study has several."""
-        task = f", {cell.task}" if self.results.sizes["task"] > 1 else ""
-        is_whole = cell.fraction == 1 or self.results.sizes["fraction"] == 1
-        return task + ("" if is_whole else f", {cell.fraction:.3g} of the data")
+        """Task, fraction, budget and variant, where the study has several."""
+        several = {axis for axis in ("task", "fraction", "budget", "variant") if self.results.sizes[axis] > 1}
+        words = {"task": cell.task, "fraction": f"{cell.fraction:.3g} of the data", "budget": cell.budget}
+        words["variant"] = cell.variant
+        kept = [
+            text for axis, text in words.items() if axis in several and not (axis == "fraction" and cell.fraction == 1)
+        ]
+        return "".join(f", {text}" for text in kept)
 
 
-def _over_seeds(score: np.ndarray, values: np.ndarray, contrast: np.ndarray, metric: Metric) -> Interval:
-    """score: (cell, seed, example), values: (resample, cell, seed), contrast: (cell,) -> its interval."""
-    cells_, seeds, examples = score.shape
-    means = np.sqrt(score.mean(axis=2)).mean(axis=1) if metric.rooted else score.mean(axis=(1, 2))
-    estimate = float(contrast @ means)
-    if metric.is_share and cells_ == 1 and estimate in (0, 1):
-        return wilson(estimate * examples, examples)
-    replicates = (np.einsum("rcs,c->rs", values, contrast) * _seed_weights(len(values), seeds)).sum(axis=1)
-    tail = 100 * (1 - LEVEL) / 2
-    low, high = np.percentile(replicates, [tail, 100 - tail])
-    if seeds > 1:
-        reach = max(estimate - low, high - estimate)
-        low, high = estimate - reach, estimate + reach
-    least, most = _possible(contrast, metric)
-    return Interval(estimate, float(max(low, least)), float(min(high, most)))
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A contrast of cells, and how sure it is at any level."""
 
+    task: TaskResults
+    rows: list[int]
+    """Positions of its cells."""
+    seeds: np.ndarray
+    """Positions of the seeds that are done in all of them."""
+    signs: np.ndarray
+    """(cell,), 1 for what is added, -1 for what is subtracted."""
+    lacking: str
+    """Which runs it lacks, and why; empty if none."""
 
-def _possible(contrast: np.ndarray, metric: Metric) -> tuple[float, float]:
-    """The least and the most that a contrast of values can be."""
-    if metric.is_share:
-        return contrast[contrast < 0].sum(), contrast[contrast > 0].sum()
-    return 0.0 if (contrast >= 0).all() else -math.inf, math.inf
+    def interval(self, level: float = LEVEL) -> Interval | None:
+        """Estimate and interval; None without a seed that all its cells have."""
+        return self.task.interval(self.rows, self.seeds, self.signs, level) if len(self.seeds) else None
 
+    def p_value(self, null: float) -> float:
+        """The least alpha at which the interval of level 1 - alpha excludes `null`; not below what resamples can tell.
 
-def _seed_weights(resamples: int, seeds: int) -> np.ndarray:
-    """(resample, seed), summing to 1: resampled seeds, stretched for how few they are."""
-    if seeds == 1:
-        return np.ones((resamples, 1))
-    share = _counts(np.random.default_rng(1), resamples, seeds) / seeds
-    normal, student = norm.ppf((1 + LEVEL) / 2), t.ppf((1 + LEVEL) / 2, seeds - 1)
-    return 1 / seeds + math.sqrt(seeds / (seeds - 1)) * student / normal * (share - 1 / seeds)
-
-
-def _counts(rng: np.random.Generator, rows: int, size: int) -> np.ndarray:
-    """(rows, size): how often each of `size` things comes up in `size` draws."""
-    drawn = rng.integers(size, size=(rows, size)) + size * np.arange(rows)[:, None]
-    return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
+        Of a comparison with an interval, and a null hypothesis that its value is this.
+        """
+        low, high = 2 / (RESAMPLES + 1), 1.0
+        while high / low > 1.001:
+            middle = math.sqrt(low * high)
+            interval = self.interval(1 - middle)
+            assert interval is not None
+            low, high = (middle, high) if interval.low <= null <= interval.high else (low, middle)
+        return high
 
 
 def _lacking(results: xr.Dataset, cell: Cell) -> str:

@@ -41,7 +41,7 @@ def study_folder(
     atomic.write_text(out / "study.toml", study.to_toml())
     for cell, seed, config in study.runs():
         result, folder = outcome(cell, seed), out / "runs" / config.fingerprint
-        if result is None:
+        if result is None or folder.exists():  # a run that several cells share is there once
             continue
         folder.mkdir(parents=True)
         atomic.write_text(folder / "run.toml", config.to_toml())

@@ -86,11 +86,11 @@ def examples(dataset: xr.Dataset, fit: xr.Dataset | None = None, *, log_lag: boo
 
     Args:
         dataset: kernel and energy_lag, of `kernels` or `summaries.inspection`; any stages or none.
-        fit: kernel(layer, channel, direction, lag), what a prior can make of the learned kernels; its attribute `prior`
-            names that prior. None draws no fit.
+        fit: kernel(layer, channel, direction, lag), what a prior can make of the learned kernels of the `drawn`
+            channels, of `distances.best_fits`. None draws no fit.
         log_lag: a logarithmic lag axis; False draws a linear one.
     """
-    title = "What single kernels look like"
+    title = "What single kernels look like" + ("" if fit is None else f", and what {fit.attrs['prior']} makes of them")
     dataset = staged(dataset)
     starts = _bins(dataset, len(PICKS), even=not log_lag, more=fit is not None)
     stages = stages_shown(dataset)
@@ -137,6 +137,12 @@ def picked(dataset: xr.Dataset, layer: int) -> dict[str, int]:
     order = np.argsort(lags, kind="stable")[: np.isfinite(lags).sum()]
     names = PICKS if len(order) >= len(PICKS) else {"medium memory": 0.5} if len(order) else {}
     return {pick: int(order[round(share * (len(order) - 1))]) for pick, share in names.items()}
+
+
+def drawn(dataset: xr.Dataset) -> list[int]:
+    """Positions of all channels that `examples` draws, in any layer."""
+    dataset = staged(dataset)
+    return sorted({channel for layer in dataset.layer.values for channel in picked(dataset, layer).values()})
 
 
 def lag_axis(dataset: xr.Dataset, log: bool = True, field: str = "lag:Q") -> alt.X:
@@ -199,8 +205,9 @@ def _examples(dataset: xr.Dataset, starts: np.ndarray) -> pd.DataFrame:
 
 def _fitted(dataset: xr.Dataset, fit: xr.Dataset, starts: np.ndarray) -> pd.DataFrame:
     """The fit to the same channels, as a stage of its own."""
+    places = {channel: place for place, channel in enumerate(fit.channel.values.tolist())}
     return _concat(
-        _example(values[channel], starts, {**labels, "stage": _fit_name(fit), "channel": channel, "pick": pick})
+        _example(values[places[channel]], starts, {**labels, "stage": _fit_name(fit), "channel": channel, "pick": pick})
         for labels, values in _panels(staged(fit))
         for pick, channel in picked(dataset, labels["layer"]).items()
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import altair as alt
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from platformdirs import user_cache_path
 
 from ssm_priors import atomic
 from ssm_priors.analyses.charts.theme import FONT, Figure, spec
@@ -71,9 +73,18 @@ def _embedded(figure: Figure) -> str:
 
 @functools.cache
 def _vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, in the version that Altair writes for."""
+    """Vega, Vega-Lite and Vega-Embed as one script, in the version that Altair writes for.
+
+    It takes seconds to make, so each version is kept in the user's cache folder.
+    """
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    kept = user_cache_path("ssm-priors") / f"vega-lite-{version}-vl-convert-{vl_convert.__version__}.js"
+    if kept.is_file():
+        return kept.read_text(encoding="utf-8")
     bundle: str = vl_convert.javascript_bundle(None, vl_version=version)  # type: ignore[arg-type]  # None is the bundle alone
+    with suppress(OSError):  # what cannot be kept is made again
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(kept, bundle)
     return bundle
 
 

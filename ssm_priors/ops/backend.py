@@ -66,9 +66,12 @@ def using(name: str) -> Iterator[Backend]:
         _chosen = before
 
 
-@torch.compiler.assume_constant_result
 def _is_fused() -> bool:
     return chosen().name == "fused"
+
+
+# What torch.compiler.assume_constant_result sets, which imports the compiler for it: 2 s that every command would wait
+_is_fused._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def runs_fused(u: Tensor, dtype: torch.dtype, length: int) -> bool:

@@ -68,8 +68,10 @@ def compose(
     options = table.get("objectives", {}).get(pretrain, {})
     raw = merge(raw, {"pretrain": {"objective": {"name": pretrain, **options}}})
     raw = merge(raw, changes or {})
-    if pretrain == "none":
+    if pretrain == "none":  # so that what only pretraining knows of makes no two runs of one
         del raw["pretrain"]
+        if isinstance(raw.get("budget"), dict):
+            raw["budget"].pop("pretrain_share", None)
     return raw
 
 

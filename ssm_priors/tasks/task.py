@@ -169,8 +169,7 @@ class Split:
 
     def take(self, rows: Tensor) -> Batch:
         """The examples at `rows` as a batch, cut to its longest: ids int64, numbers float32."""
-        examples = rows if self.chosen is None else self.chosen[rows]
-        stored = (examples[:, None] * self.documents + torch.arange(self.documents)).flatten()
+        examples, stored = self._stored(rows)
         lengths = self.lengths[stored]
         columns = int(lengths.max())
         inputs = self._widened(self.inputs[:, :columns].index_select(0, stored))  # half the time of indexing
@@ -178,6 +177,15 @@ class Split:
         if targets is not None and not targets.is_floating_point():
             targets = (targets[:, :columns] if targets.ndim == 2 else targets).long()
         return Batch(inputs, lengths.long(), targets, self.documents)
+
+    def longest(self, rows: Tensor) -> int:
+        """Positions that `take` pads the examples at `rows` to."""
+        return int(self.lengths[self._stored(rows)[1]].max())
+
+    def _stored(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Examples, and the rows of storage that hold their documents."""
+        examples = rows if self.chosen is None else self.chosen[rows]
+        return examples, (examples[:, None] * self.documents + torch.arange(self.documents)).flatten()
 
     def _widened(self, stored: Tensor) -> Tensor:
         if self.scale:

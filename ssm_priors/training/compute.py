@@ -25,6 +25,7 @@ Source of the FFT's count: Frigo and Johnson 2005, The design and implementation
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -76,6 +77,21 @@ def phase_flops(phase: Phase, model: Model, shapes: Mapping[str, float]) -> Flop
     first, more = ([np.interp(lengths, counted, part) for part in parts] for parts in (one, two - one))
     steps = np.array(list(shapes.values()))
     return Flops(*(round(float(steps @ (a + (examples - 1) * b))) for a, b in zip(first, more, strict=True)))
+
+
+def steps_within(phase: Phase, model: Model, flops: float) -> int:
+    """How many steps of a phase, at the mean cost of those of its first epoch, a budget pays for; 0 if not one.
+
+    Args:
+        phase: what would be trained.
+        model: as for `phase_flops`.
+        flops: the budget.
+    """
+    shapes: Counter[str] = Counter()
+    for step in range(phase.steps_per_epoch):
+        rows = phase.rows(step)
+        shapes[f"{len(rows)}x{phase.train.longest(rows)}"] += 1
+    return int(flops / (phase_flops(phase, model, shapes).training / phase.steps_per_epoch))
 
 
 def _thinned(lengths: np.ndarray) -> list[int]:

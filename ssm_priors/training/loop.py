@@ -44,6 +44,8 @@ class StepReport:
     """Seen in this phase so far, repeats counted."""
     measure: Metric = ACCURACY
     """What `metric` is a value of."""
+    ends_epoch: bool = False
+    """Whether the training split has been gone through once more, or the phase is over."""
 
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class Phase:
     """None: no validation, the last weights are kept. Pretraining must not see these inputs."""
     seed: int
     spec: TaskSpec
+    allowed: int | None = None
+    """Steps that a budget leaves to this phase; None means its epochs."""
 
     @property
     def metric(self) -> Metric:
@@ -79,7 +83,16 @@ class Phase:
     @property
     def steps(self) -> int:
         """Batches of the whole phase."""
-        return self.steps_per_epoch * self.settings.epochs
+        return self.steps_per_epoch * self.settings.epochs if self.allowed is None else self.allowed
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the training split, the last of which a budget may cut short."""
+        return -(-self.steps // self.steps_per_epoch)
+
+    def ends_epoch(self, steps: int) -> bool:
+        """Whether so many steps go through the training split a whole number of times, or are all there are."""
+        return steps % self.steps_per_epoch == 0 or steps == self.steps
 
     def rows(self, step: int) -> Tensor:
         """The examples of a step: every epoch is one permutation, cut into batches."""
@@ -143,8 +156,8 @@ def train(
         watcher.tick()
         journal.save_if_due(progress, model, optimiser.optimizer, teacher)
         value, seen = metrics.get(f"validation_{phase.metric.name}"), progress.examples[phase.name]
-        epochs = phase.settings.epochs
-        watch(StepReport(phase.name, step + 1, phase.steps, epoch, epochs, loss, value, seen, phase.metric))
+        told = (loss, value, seen, phase.metric, phase.ends_epoch(step + 1))
+        watch(StepReport(phase.name, step + 1, phase.steps, epoch, phase.epochs, *told))
     return progress.best or _copy(model)
 
 
@@ -183,8 +196,8 @@ def _step(
 
 
 def _validate(phase: Phase, model: Model, device: torch.device, progress: Progress, step: int) -> dict[str, float]:
-    """At the end of an epoch: metrics, and a copy of the weights they belong to if they are the best so far."""
-    if phase.validation is None or step % phase.steps_per_epoch:
+    """Where an epoch ends: metrics, and a copy of the weights they belong to if they are the best so far."""
+    if phase.validation is None or not phase.ends_epoch(step):
         return {}
     result = evaluate(model, phase.validation, phase.settings.batch_size, device, phase.spec)
     value = result.value

@@ -34,7 +34,7 @@ from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Split, Task, fraction_of
 from ssm_priors.training.allocator import keep_freed_memory
-from ssm_priors.training.compute import phase_flops
+from ssm_priors.training.compute import phase_flops, steps_within
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loop import Phase, Watch, train
@@ -283,7 +283,24 @@ def _phases(config: RunConfig, task: Task) -> list[Phase]:
     phases.append(
         Phase("finetune", config.finetune, Supervised(task.spec), task.train, task.validation, config.seed, task.spec)
     )
-    return phases
+    return [replace(phase, allowed=_allowed(config, task, phase)) for phase in phases] if config.budget else phases
+
+
+def _allowed(config: RunConfig, task: Task, phase: Phase) -> int:
+    """The steps that a phase's part of the budget pays for; raises BadConfig where that is not a single one."""
+    budget = config.budget
+    assert budget is not None
+    pretrain = budget.pretrain_share if config.pretrain else 0.0
+    part = pretrain if phase.name == "pretrain" else 1 - pretrain
+    if budget.steps is not None:
+        first = round(pretrain * budget.steps)
+        allowed = first if phase.name == "pretrain" else budget.steps - first
+    else:
+        assert budget.flops is not None
+        allowed = steps_within(phase, _model(config, task.spec, phase.objective), part * budget.flops)
+    if allowed < 1:
+        raise BadConfig(f"budget: {part:.0%} of it does not pay for one step of {phase.name}; allow more")
+    return allowed
 
 
 def _compute(config: RunConfig, task: Task, phases: list[Phase], progress: Progress) -> dict[str, Mapping[str, float]]:

@@ -10,20 +10,16 @@ import pandas as pd
 import xarray as xr
 
 from ssm_priors.analyses.charts import page, theme
-from ssm_priors.analyses.charts.curves import curves as curves_chart
-from ssm_priors.analyses.charts.gap import gap as gap_chart
-from ssm_priors.analyses.charts.studies import against_fraction
-from ssm_priors.metrics import ACCURACY, Metric
-from ssm_priors.registry import TASKS, summary
+from ssm_priors.metrics import ACCURACY
 from ssm_priors.studies import results as runs
 from ssm_priors.studies import statistics
+from ssm_priors.studies.claims import Answer, answers
 from ssm_priors.studies.grid import NONE, Cell, Study
-from ssm_priors.studies.report import labels
+from ssm_priors.studies.report import charted, labels
 from ssm_priors.studies.report.document import Cell as Text
 from ssm_priors.studies.report.document import (
     Column,
     Document,
-    Figure,
     Listing,
     Names,
     Paragraph,
@@ -32,15 +28,13 @@ from ssm_priors.studies.report.document import (
     row,
     slug,
 )
-from ssm_priors.studies.report.measures import Measures, measures, spoken
+from ssm_priors.studies.report.measures import Measures, measures
 from ssm_priors.studies.report.published import benchmark_of, published
 from ssm_priors.studies.report.words import flat, listed, methods, parts, protocol
 from ssm_priors.studies.statistics import CellScore, Effect
 
 Extra = tuple[str, Sequence[theme.Figure], Sequence[page.Table]]
 """A section of somebody else's: title, figures, tables."""
-MOST_TOLD = 12
-"""Cells whose numbers the text for a chart tells; the table has all."""
 
 
 def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequence[Extra] = ()) -> Document:
@@ -56,11 +50,13 @@ def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequ
     measured, names = measures(results), Names()
     sections = [
         Section("What was asked", [asked(study)]),
+        *claimed(answers(study, results)),
         Section("What was found", [in_short(effects), found(effects, measured)]),
         Section(measured.title, [main(scores, results, measured), *beside_published(study, scores)]),
-        *against_data(scores, results, names),
-        *places(scores, results, steps, names),
-        *(_extra(*each, names) for each in extra),
+        *charted.against_data(scores, results, names),
+        *charted.against_compute(scores, results, names),
+        *charted.places(scores, results, steps, names),
+        *(charted.adopted(*each, names) for each in extra),
         Section("Compute", [compute(scores, results), Paragraph("not measured.", "Energy:")]),
         Section("Runs without a result", [without_result(table, results)]),
         Section("How it was done", [*told_protocol(study, results), used(study), settings(study)]),
@@ -91,12 +87,45 @@ def asked(study: Study) -> Table:
         ("training", listed(objectives)),
         ("task", listed(study.tasks)),
         ("share of the training data", listed(fractions)),
+        ("budget", listed([f"{name}: {', '.join(flat(budget))}" for name, budget in study.budgets.items()])),
+        ("variant", listed([f"{name}: {', '.join(flat(changes))}" for name, changes in study.variants.items()])),
+        ("left out", listed([", ".join(flat(place)) for place in study.exclude])),
+        ("parameters", f"every model is sized to {study.match_params:,}" if study.match_params else ""),
         ("seeds", f"{study.seeds} (0 to {study.seeds - 1})" if study.seeds > 1 else "1 (0)"),
         ("preset", f"{study.preset}: {study.settings['description']}"),
         ("changed settings", listed(list(flat(study.changes)))),
     ]
     columns = [Column("axis"), Column("values", "text")]
     return Table("asked", "The study", columns, [row(*each) for each in rows if each[1]], is_headed=False)
+
+
+CLAIMED = (
+    "What the study was made to test, written down with its axes. Each interval is for its claim alone; verdicts "
+    "follow Holm's correction of the p-values, so that of all claims any is called wrongly in at most 5% of such "
+    "studies. A claim is undecided where its corrected p-value is not below 0.05, a run is missing, or there are fewer "
+    "than 3 seeds."
+)
+
+
+def claimed(given: Sequence[Answer]) -> Iterator[Section]:
+    """The claims of a study with their verdicts; nothing where it has none."""
+    if not given:
+        return
+    columns = [Column("claim", "text"), Column("verdict"), Column("value and 95% interval", "number")]
+    columns += [Column("claimed"), Column("seeds", "number"), Column("why", "text")]
+    rows = [
+        [
+            *row(_claim(answer, given), Text(answer.verdict, "" if answer.verdict == "undecided" else "strong")),
+            *row(answer.numbers, answer.wanted, str(answer.seeds), answer.why),
+        ]
+        for answer in given
+    ]
+    yield Section("What was claimed", [Table("claims", "The claims", columns, rows, CLAIMED)])
+
+
+def _claim(answer: Answer, given: Sequence[Answer]) -> str:
+    """Its words, with the task where there are several."""
+    return answer.claim.text + (f", {answer.task}" if len({each.task for each in given}) > 1 else "")
 
 
 GAPS = (
@@ -155,11 +184,7 @@ def _score(score: CellScore) -> list[Text]:
     if score.interval is None:
         return [*row(Text("no result", "bad"), "", "", done), remarks]
     estimate, median = map(score.metric.text, (score.interval.estimate, score.median))
-    return [*row(estimate, _interval(score), median, done), remarks]
-
-
-def _interval(score: CellScore) -> str:
-    return "[{}, {}]".format(*map(score.metric.text, score.interval[1:])) if score.interval else ""
+    return [*row(estimate, labels.interval(score), median, done), remarks]
 
 
 def beside_published(study: Study, scores: Sequence[CellScore]) -> Iterator[Table]:
@@ -173,133 +198,12 @@ def beside_published(study: Study, scores: Sequence[CellScore]) -> Iterator[Tabl
         if not numbers:
             continue
         rows = [
-            row(labels.model(score.cell), labels.start(score.cell.pretrain), _shown(score), "measured here")
+            row(labels.model(score.cell), labels.start(score.cell.pretrain), labels.shown(score), "measured here")
             for score in here
         ]
         rows += [row(each.model, each.training, str(each.accuracy), f"published: {each.source}") for each in numbers]
         caption = "Published numbers were not measured here: other code, other sizes and often other protocols."
         yield Table(f"published-{slug(task)}", f"{benchmark}, beside published numbers", columns, rows, caption)
-
-
-def _shown(score: CellScore) -> str:
-    return f"{score.metric.text(score.interval.estimate)} {_interval(score)}" if score.interval else "no result"
-
-
-# --- charts ----------------------------------------------------------------------------------------------------------
-
-
-def places(scores: Sequence[CellScore], results: xr.Dataset, steps: pd.DataFrame, names: Names) -> Iterator[Section]:
-    """A section for every task, fraction and budget."""
-    for place in dict.fromkeys(_place(score.cell) for score in scores):
-        here = [score for score in scores if _place(score.cell) == place]
-        task, fraction, budget = place
-        share = "" if fraction == 1 else f", {fraction:.3g} of the training data"
-        chance, metric = float(results.chance.sel(task=task)), runs.metric(results, task)
-        name = task if fraction == 1 else f"{task} {fraction:.3g}"
-        chart = gap_chart(*_gap_frames(here), chance, metric)
-        figures = [_named(chart, f"gap {name}", _gap_words(here, chance, metric), names)]
-        if len(steps):
-            own = steps[(steps.task == task) & (steps.fraction == fraction) & (steps.budget == budget)]
-            if own.loss.notna().any():
-                own = _worded(own)
-                figures.append(_named(curves_chart(own, metric), f"curves {name}", _curve_words(own, metric), names))
-        yield Section(f"{task}{share}", [Paragraph(summary(TASKS[task])), *figures])
-
-
-def against_data(scores: Sequence[CellScore], results: xr.Dataset, names: Names) -> list[Section]:
-    """How much of a gap is left as data grow: a chart a task, for a study of several shares."""
-    if results.sizes["fraction"] == 1:
-        return []
-    figures = []
-    for task in dict.fromkeys(score.cell.task for score in scores):
-        here, metric = [score for score in scores if score.cell.task == task], runs.metric(results, task)
-        chart = against_fraction(_data_frame(here), f"test {metric.label}", percent=metric.is_share)
-        told = [f"{labels.label(score.cell)}, {score.cell.fraction:.3g} of the data: {_shown(score)}" for score in here]
-        figures.append(_named(chart, f"data {task}", f"A line a cell. {_told(told)}", names))
-    return [Section("Against the amount of data", figures)]
-
-
-def _data_frame(scores: Sequence[CellScore]) -> pd.DataFrame:
-    rows = []
-    for score in scores:
-        estimate, low, high = score.interval or (np.nan, np.nan, np.nan)
-        cell = score.cell
-        axes = {"cell": labels.label(cell), "model": cell.model, "init": cell.init, "pretrain": cell.pretrain}
-        rows.append(axes | {"x": cell.fraction, "value": estimate, "low": low, "high": high})
-    return pd.DataFrame(rows)
-
-
-def _place(cell: Cell) -> tuple[str, float, str]:
-    return cell.task, cell.fraction, cell.budget
-
-
-def _gap_frames(scores: Sequence[CellScore]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What the gap chart takes: cells, and seeds."""
-    cells, seeds = [], []
-    for score in scores:
-        names = {"cell": labels.label(score.cell), "model": score.cell.model}
-        estimate, low, high = score.interval or (np.nan, np.nan, np.nan)
-        numbers = {"value": estimate, "low": low, "high": high}
-        cells.append(names | numbers | {"from_scratch": score.cell.pretrain == NONE, "note": score.reason})
-        seeds += [names | {"value": value} for value in score.done]
-    return pd.DataFrame(cells), pd.DataFrame(seeds, columns=["cell", "model", "value"])
-
-
-def _gap_words(scores: Sequence[CellScore], chance: float, metric: Metric) -> str:
-    told = [f"{labels.label(score.cell)}: {_shown(score)}" for score in scores]
-    level = "" if np.isnan(chance) else f" Chance is {metric.full(chance)}."
-    shown = f"A row for each of {len(scores)} cells with its 95% interval: test {spoken(metric)}."
-    return f"{shown} {_told(told)}{level}"
-
-
-def _curve_words(steps: pd.DataFrame, metric: Metric) -> str:
-    cells = steps.groupby(["start", "pretrain"], sort=False)
-    told = [", ".join([*key, *_course(rows, metric)]) for key, rows in cells]
-    return f"Loss and validation {metric.title} over steps. {_told(told)}"
-
-
-def _course(rows: pd.DataFrame, metric: Metric) -> list[str]:
-    """What one cell's curves do, in words."""
-    told = [text for phase, words in runs.PHASES.items() if (text := _ends(rows[rows.phase == phase], words))]
-    best = rows.validation_metric.min() if metric.lower_is_better else rows.validation_metric.max()
-    return told if np.isnan(best) else [*told, f"best validation {metric.title} {metric.full(best)}"]
-
-
-def _ends(rows: pd.DataFrame, words: str) -> str:
-    """'finetuning loss from 2.3 to 0.41', means of the first and the last tenth of the steps."""
-    loss = rows.groupby("step").loss.mean().dropna()
-    few = max(1, len(loss) // 10)
-    return f"{words} loss from {loss.iloc[:few].mean():.2g} to {loss.iloc[-few:].mean():.2g}" if len(loss) else ""
-
-
-def _told(parts: Sequence[str]) -> str:
-    more = len(parts) - MOST_TOLD
-    return "; ".join(parts[:MOST_TOLD]) + (f"; and {more} more, in the tables." if more > 0 else ".")
-
-
-def _named(figure: theme.Figure, name: str, words: str, names: Names) -> Figure:
-    return Figure(names.new(name), figure.title, figure.chart, figure.caption, f"{figure.title}. {words}")
-
-
-def _extra(heading: str, figures: Sequence[theme.Figure], tables: Sequence[page.Table], names: Names) -> Section:
-    drawn = [_named(figure, f"{heading} {figure.title}", figure.caption, names) for figure in figures]
-    return Section(heading, [*(_adopted(heading, table, names) for table in tables), *drawn])
-
-
-def _adopted(heading: str, table: page.Table, names: Names) -> Table:
-    rows = [row(*cells) for cells in table.rows]
-    return Table(names.new(f"{heading} {table.title}"), table.title, _typed(table), rows, table.caption)
-
-
-def _typed(table: page.Table) -> list[Column]:
-    numeric = [all(cells[i][:1] in tuple("-+0123456789") for cells in table.rows) for i in range(len(table.columns))]
-    return [Column(name, "number" if number else "text") for name, number in zip(table.columns, numeric, strict=True)]
-
-
-def _worded(steps: pd.DataFrame) -> pd.DataFrame:
-    """Learning curves with the words that people read for model and init, and for pretraining."""
-    starts = [", ".join(labels.names_of(model, init)) for model, init in zip(steps.model, steps.init, strict=True)]
-    return steps.assign(start=starts, pretrain=[labels.start(name) for name in steps.pretrain])
 
 
 # --- compute and runs ------------------------------------------------------------------------------------------------

@@ -14,17 +14,19 @@ import xarray as xr
 
 from ssm_priors.analyses.attention import attention_summary
 from ssm_priors.analyses.charts import attention as attention_charts
+from ssm_priors.analyses.charts import kernels as kernel_charts
 from ssm_priors.analyses.charts import page
 from ssm_priors.analyses.charts import spectra as spectrum_charts
 from ssm_priors.analyses.charts.theme import Figure
-from ssm_priors.analyses.distances import Question, distances_of_stages
+from ssm_priors.analyses.distances import Question, best_fits, distances_of_stages
+from ssm_priors.analyses.kernels import kernels_of_stages
 from ssm_priors.analyses.models import along_stages, stages_of
 from ssm_priors.analyses.schema import label
 from ssm_priors.analyses.spectra import decay_density
 from ssm_priors.analyses.trajectory import stages
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.errors import BadData
-from ssm_priors.models.protocols import HasAttention, HasSpectrum
+from ssm_priors.models.protocols import HasAttention, HasKernel, HasSpectrum
 from ssm_priors.registry import TASKS
 from ssm_priors.studies import results as runs
 from ssm_priors.studies.grid import Cell
@@ -33,6 +35,8 @@ from ssm_priors.studies.report.labels import label as named
 from ssm_priors.training.run import CHECKPOINT
 
 PRIORS = ("hippo-legs", "s4d-lin")
+FITTED = "hippo-legs"
+"""The prior whose best fit is drawn over single kernels."""
 MOST_CELLS = 6
 """Cells that are looked at; a large study has one page a checkpoint for the others (`ssmp inspect-kernels`)."""
 EXAMPLES, LONGEST = 16, 4096
@@ -77,8 +81,8 @@ def _spectra(looked: list[Looked]) -> Extra:
         found = distances_of_stages(checkpoint, Question(PRIORS, checkpoint.spec.length))
         rows += _distance_rows(named(cell), found)
         parts = {stage: decay_density(model) for stage, model in stages_of(checkpoint).items()}
-        drawn = spectrum_charts.density(along_stages(parts, checkpoint))
-        figures.append(Figure(f"{drawn.title}: {named(cell)}", drawn.chart, drawn.caption))
+        drawn = [spectrum_charts.density(along_stages(parts, checkpoint)), *_kernels(checkpoint)]
+        figures += [Figure(f"{each.title}: {named(cell)}", each.chart, each.caption) for each in drawn]
     caption = (
         "One run a cell, its first seed; mean over layers. A distance is 0 for a model whose modes are the prior's; "
         "init is the same model before its first step, random one whose modes are all drawn anew (the null). "
@@ -86,6 +90,16 @@ def _spectra(looked: list[Looked]) -> Extra:
     )
     columns = ["cell", "prior", "quantity", "learned", "init", "random"]
     return "What the state spaces learned", figures, [page.Table("Distance from priors", columns, rows, caption)]
+
+
+def _kernels(checkpoint: Checkpoint) -> Iterator[Figure]:
+    """Single kernels, with those of the init and the best fit of a prior; none where the mixers are no convolutions."""
+    if not all(isinstance(mixer, HasKernel) for mixer in checkpoint.model().mixers):
+        return
+    found = kernels_of_stages(stages_of(checkpoint), checkpoint.spec.length)
+    if channels := kernel_charts.drawn(found):
+        fit = best_fits(checkpoint, FITTED, checkpoint.spec.length, channels)
+        yield kernel_charts.examples(found, fit)
 
 
 def _distance_rows(cell: str, found: xr.Dataset) -> Iterator[list[str]]:

@@ -13,7 +13,7 @@ from ssm_priors.analyses.models import listed
 from ssm_priors.config import ModelConfig, Part, PhaseConfig, RunConfig
 from ssm_priors.models.protocols import HasSsmParameters
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
-from ssm_priors.studies import statistics
+from ssm_priors.studies import bootstrap, statistics
 from ssm_priors.studies.grid import NONE, Cell, Study
 from ssm_priors.studies.report.measures import measures, spoken
 from ssm_priors.studies.results import at, is_cell
@@ -74,7 +74,7 @@ def parts(study: Study) -> list[tuple[str, str, str, str]]:
 
 def references(study: Study) -> list[str]:
     """Sources of what was used, each once: the method, the parts, the statistics."""
-    sources = [source(method), *(origin for *_, origin in parts(study)), source(statistics)]
+    sources = [source(method), *(origin for *_, origin in parts(study)), source(bootstrap)]
     single = [each.strip().rstrip(".") for origin in sources for each in origin.split(";")]
     return list(dict.fromkeys(each for each in single if each))
 
@@ -84,7 +84,8 @@ def tasks(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
     seen: dict[str, int] = {}
     for cell, config in configs.items():
         text = f"{_with_options(cell.task, config.task)}, {_share(config, results.answer.sel(task=cell.task).item())}"
-        seen[text] = max(seen.get(text, 0), _count(results, cell, "finetune_examples", config.finetune.epochs))
+        passes = 0 if config.budget else config.finetune.epochs
+        seen[text] = max(seen.get(text, 0), _count(results, cell, "finetune_examples", passes) if passes else 0)
     described = [text + (f" ({count:,} examples)" if count else "") for text, count in seen.items()]
     is_tested = results.score.notnull().any([dim for dim in results.score.dims if dim not in ("task", "example")])
     tested = {task: int(is_tested.sel(task=task).sum()) for task in results.task.values}
@@ -121,7 +122,7 @@ def pretraining(configs: dict[Cell, RunConfig]) -> str:
     named = [
         (
             _named(cell, configs),
-            f"pretrained with {_objective(config.pretrain)} {_phase(config.pretrain, cell)}",
+            f"pretrained with {_objective(config.pretrain)} {_phase(config.pretrain, cell, _long(config, 'pretrain'))}",
         )
         for cell, config in configs.items()
         if config.pretrain
@@ -133,7 +134,10 @@ def finetuning(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
     """How the labels were learned."""
     learned = {task: LEARNED[answer] for task, answer in zip(results.task.values, results.answer.values, strict=True)}
     return _sentences(
-        (_named(cell, configs), f"finetuned on {learned[cell.task]}, {_phase(config.finetune, cell)}")
+        (
+            _named(cell, configs),
+            f"finetuned on {learned[cell.task]}, {_phase(config.finetune, cell, _long(config, 'finetune'))}",
+        )
         for cell, config in configs.items()
     )
 
@@ -148,7 +152,7 @@ WILSON = "An accuracy of exactly 0 or 100% has Wilson's interval. "
 ROOTED = "The RMSE of a cell is the mean of those of its runs. "
 STATISTICS = (
     "All runs of a task are tested on the same examples, so differences are paired: 95% percentile intervals of "
-    f"{statistics.RESAMPLES:,} bootstrap resamples, each drawing the test examples once for all runs and the seeds "
+    f"{bootstrap.RESAMPLES:,} bootstrap resamples, each drawing the test examples once for all runs and the seeds "
     "once for all cells. Because few seeds make such intervals too narrow and do not show their skew, the part that "
     "comes from seeds is widened as Student's t asks, and the interval of several seeds reaches equally far to both "
     "sides. {special}With one seed an interval covers test examples "
@@ -224,13 +228,24 @@ def _with_options(name: str, part: Part) -> str:
     return f"{name} ({options})" if options else name
 
 
-def _phase(phase: PhaseConfig, cell: Cell) -> str:
+def _long(config: RunConfig, phase: str) -> str:
+    """How long a phase was: '40 epochs', or its part of a budget."""
+    budget = config.budget
+    if budget is None:
+        return f"{getattr(config, phase).epochs} epochs"
+    first = budget.pretrain_share if config.pretrain else 0.0
+    share = first if phase == "pretrain" else 1 - first
+    amount = f"{budget.steps:,} steps" if budget.steps is not None else f"{budget.flops:.3g} FLOP"
+    return f"as many steps as {share:.0%} of {amount} pay for" if config.pretrain else f"{amount}"
+
+
+def _phase(phase: PhaseConfig, cell: Cell, long: str) -> str:
     """How long and how, with the rate of what the model trains apart, if it has any such."""
     apart = f" ({phase.ssm_learning_rate:g} for A, dt and their like)"
     rate = f"{phase.learning_rate:g}{apart if issubclass(MIXERS[cell.model], HasSsmParameters) else ''}"
     warmup = f"a linear warm-up over {phase.warmup:.0%} of the steps and" if phase.warmup else "no warm-up and"
     return (
-        f"for {phase.epochs} epochs in batches of {phase.batch_size} by AdamW, with a peak learning rate of {rate}, "
+        f"for {long} in batches of {phase.batch_size} by AdamW, with a peak learning rate of {rate}, "
         f"weight decay {phase.weight_decay:g}, {warmup} half a cosine to 0, and gradients clipped to {phase.clip:g}"
     )
 

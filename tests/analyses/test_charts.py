@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ssm_priors.analyses.charts import kernels as kernel_charts
 from ssm_priors.analyses.charts import page, theme, thin
 from ssm_priors.analyses.charts import spectra as spectrum_charts
+from ssm_priors.analyses.distances import best_fits
 from ssm_priors.analyses.schema import DIRECTIONS, STAGES, index, labelled
 from ssm_priors.analyses.summaries import inspection
 from ssm_priors.errors import BadConfig
@@ -73,6 +74,19 @@ def test_what_was_not_thinned_is_drawn_as_it_is(checkpoint):
     kernel = dataset.kernel.sel(stage="learned", layer=1, direction="forward", lag=0).values
     assert {row["low"] for row in drawn} <= set(kernel)
     assert all(row["low"] == row["high"] for row in drawn)
+
+
+def test_a_fit_is_drawn_over_the_channels_that_are_examples(checkpoint):
+    dataset = inspection(checkpoint, 20)
+    channels = kernel_charts.drawn(dataset)
+    fit = best_fits(checkpoint, "hippo-legs", 20, channels)
+    figure = kernel_charts.examples(dataset, fit)
+    assert figure.title.endswith("what hippo-legs makes of them")
+    drawn = [row for row in rows(figure) if row["stage"] == "best fit of hippo-legs" and row["lag"] == 0]
+    assert {row["channel"] for row in drawn} == set(channels)
+    for row in drawn:
+        found = fit.kernel.sel(layer=row["layer"], channel=row["channel"], direction="forward", lag=0)
+        assert row["low"] == row["high"] == found
 
 
 @given(length=st.integers(1, 20_000), most=st.integers(1, 300))

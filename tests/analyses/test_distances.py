@@ -8,8 +8,8 @@ from scipy.linalg import expm, subspace_angles
 
 from ssm_priors.analyses import schema
 from ssm_priors.analyses.bases import known_priors
-from ssm_priors.analyses.distances import Question, distances, distances_of_stages
-from ssm_priors.analyses.kernels import impulse_response
+from ssm_priors.analyses.distances import Question, best_fits, distances, distances_of_stages
+from ssm_priors.analyses.kernels import impulse_response, kernels
 from ssm_priors.errors import BadConfig, NotThere, UnknownName
 from ssm_priors.priors.hippo import lagt
 
@@ -93,6 +93,32 @@ def test_angles_of_one_common_dt_are_those_of_the_two_subspaces():
     for _ in range(63):
         states.append(step @ states[-1])
     np.testing.assert_allclose(found, np.sort(subspace_angles(lead, np.array(states))), atol=1e-6)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_best_fit_of_a_models_own_law_is_its_kernels(causal):
+    model, chosen = lin(causal=causal), [1, 6]
+    found = best_fits(model, "s4d-lin", 64, chosen)
+    assert found.attrs["prior"] == "s4d-lin"
+    np.testing.assert_allclose(found.kernel, kernels(model, 64).kernel.sel(channel=chosen), atol=1e-9)
+
+
+def test_a_best_fit_holds_the_energy_that_is_captured_and_what_is_left_is_orthogonal_to_it():
+    model, everything = lin(causal=True), list(range(8))
+    learned, fit = kernels(model, 64).kernel, best_fits(model, "hippo-lagt", 64, everything).kernel
+    captured = distances(model, Question(("hippo-lagt",), 64)).captured.sel(prior="hippo-lagt")
+    energies = [np.square(each).sum(("channel", "direction", "lag")) for each in (fit, learned)]
+    np.testing.assert_allclose(energies[0] / energies[1], captured, rtol=1e-9)
+    assert (captured < 0.99).all()
+    np.testing.assert_allclose((fit * (learned - fit)).sum("lag"), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["longconv", "dlr"])
+def test_kernels_without_a_step_size_have_a_best_fit_too(name):
+    model = builders.model(name)
+    learned, fit = (each.kernel for each in (kernels(model, 64), best_fits(model, "s4d-lin", 64, [0, 3])))
+    left = np.square(learned.sel(channel=[0, 3]) - fit).sum("lag")
+    assert (left < np.square(learned.sel(channel=[0, 3])).sum("lag")).all()
 
 
 def test_stages_are_the_init_the_trained_weights_and_a_null(checkpoint):

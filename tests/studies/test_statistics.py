@@ -7,11 +7,12 @@ import pytest
 import scipy.stats
 from study_folders import ABLATION, study_folder
 
-from ssm_priors.studies import statistics
+from ssm_priors.studies import bootstrap as resampling
+from ssm_priors.studies.bootstrap import bootstrap, resample_examples, wilson
 from ssm_priors.studies.contrasts import contrasts
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.results import collect
-from ssm_priors.studies.statistics import Effect, bootstrap, effects, scores, wilson
+from ssm_priors.studies.statistics import Effect, effects, scores
 
 
 def _bernoulli(rng: np.random.Generator, share: np.ndarray | float, *shape: int) -> np.ndarray:
@@ -51,9 +52,9 @@ def test_it_is_the_same_every_time():
 
 def test_blocks_change_nothing_but_memory(monkeypatch):
     correct = _bernoulli(np.random.default_rng(0), 0.5, 2, 3, 50)
-    whole = statistics.resample_examples(correct, 500)
-    monkeypatch.setattr(statistics, "BLOCK", 50 * 33)
-    np.testing.assert_array_equal(statistics.resample_examples(correct, 500), whole)
+    whole = resample_examples(correct, 500)
+    monkeypatch.setattr(resampling, "BLOCK", 50 * 33)
+    np.testing.assert_array_equal(resample_examples(correct, 500), whole)
 
 
 def test_perfectly_correlated_cells_differ_by_a_constant():
@@ -274,12 +275,12 @@ def test_a_cell_that_failed_says_why(tmp_path):
 
 def test_many_examples_and_cells_stay_quick_and_small():
     correct = _bernoulli(np.random.default_rng(0), 0.9, 40, 5, 10_000)
-    assert statistics.resample_examples(correct, 400).shape == (400, 40, 5)
+    assert resample_examples(correct, 400).shape == (400, 40, 5)
 
 
 def test_weights_of_seeds_sum_to_one():
     for seeds in (1, 2, 3, 7):
-        np.testing.assert_allclose(statistics._seed_weights(100, seeds).sum(axis=1), 1)
+        np.testing.assert_allclose(resampling._seed_weights(100, seeds, 0.95).sum(axis=1), 1)
 
 
 def test_no_two_effects_of_a_grid_are_the_same():
