@@ -81,7 +81,8 @@ def _foretell(
     """Print what a study would take; writes nothing."""
     device = pick_device(means.device)
     known = finished_seconds(study, out)
-    open_runs = Counter(run.cell for run in plan(study, out) if not run.is_done)
+    once = {run.name: run for run in plan(study, out)}  # cells may share a run
+    open_runs = Counter(run.cell for run in once.values() if not run.is_done)
     rows = []
     for cell, outline in outlines.items():
         config = study.config(cell, seed=0)

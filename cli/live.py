@@ -119,8 +119,7 @@ class Board:
         self.pace.take(run.name, run.cell, report)
         self.pace.look_ahead(time.monotonic() - self.started)
         standing.metric = report.metric if report.metric is not None else standing.metric
-        steps_per_epoch = report.steps // report.epochs
-        if report.step % steps_per_epoch:
+        if not report.ends_epoch:
             return ""
         phase, epoch, loss, metric, rate = _cells(standing)
         value = f", {report.measure.title} {metric}" if report.metric is not None else ""

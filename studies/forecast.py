@@ -105,7 +105,7 @@ def _phase_seconds(phase: Phase, model: Model, task: Task, device: torch.device)
     seconds = _step_seconds(phase, model.to(device), flops, device)
     if phase.validation is None:
         return phase.steps * seconds
-    batches = phase.settings.epochs * len(phase.validation) / phase.settings.batch_size
+    batches = phase.epochs * len(phase.validation) / phase.settings.batch_size
     return phase.steps * seconds + batches * seconds * flops.forward / flops.training
 
 
@@ -147,13 +147,13 @@ def _recorded(path: Path) -> float:
     return float(sum(cost.get("seconds", {}).values()))
 
 
-Kind = tuple[str, str, str, str]
-"""Phase, model, task and objective: what decides how long a step takes, in one study."""
+Kind = tuple[str, str, str, str, str]
+"""Phase, model, task, variant and objective: what decides how long a step takes, in one study."""
 
 
 def kind_of(phase: str, cell: Cell) -> Kind:
     """Of a phase of a cell's runs."""
-    return phase, cell.model, cell.task, cell.pretrain if phase == "pretrain" else ""
+    return phase, cell.model, cell.task, cell.variant, cell.pretrain if phase == "pretrain" else ""
 
 
 @dataclass(slots=True)

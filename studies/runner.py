@@ -134,8 +134,8 @@ class _Sitting:
     """One runner's time at work: what it has not seen the end of, what the ledger last said, what runs here."""
 
     def __init__(self, runs: list[Run], ledger: Ledger, engine: Engine):
-        self.runs, self.ledger, self.engine = runs, ledger, engine
-        self.open = {run.name: run for run in sorted(runs, key=lambda run: -run.size)}
+        self.ledger, self.engine = ledger, engine
+        self.open = {run.name: run for run in sorted(runs, key=lambda run: -run.size)}  # cells may share a run
         self.rows: dict[str, Entry] = ledger.entries()
         self.looked = time.monotonic()
         self.here: dict[str, float] = {}
@@ -143,7 +143,7 @@ class _Sitting:
         self.deaths: Counter[str] = Counter()
 
     def events(self) -> Iterator[Event]:
-        for run in self.runs:
+        for run in list(self.open.values()):
             yield from self._begin(run)
         self.rows = self.ledger.entries()
         while self.open:
@@ -231,11 +231,12 @@ class _Sitting:
 
 
 def share_of(config: RunConfig, report: StepReport) -> float:
-    """How much of a run is done, 0 to 1, its phases weighted by their epochs."""
-    pretrain = config.pretrain.epochs if config.pretrain else 0
+    """How much of a run is done, 0 to 1, its phases weighted by their epochs, or by their parts of its budget."""
+    pretrain = config.pretrain.epochs / (config.pretrain.epochs + config.finetune.epochs) if config.pretrain else 0.0
+    if config.pretrain and config.budget:
+        pretrain = config.budget.pretrain_share
     share = report.step / report.steps
-    done = share * pretrain if report.phase == "pretrain" else pretrain + share * config.finetune.epochs
-    return done / (pretrain + config.finetune.epochs)
+    return share * pretrain if report.phase == "pretrain" else pretrain + share * (1 - pretrain)
 
 
 def workers_for(runs: int, threads: int) -> int:

@@ -49,7 +49,7 @@ def board_of(runs, workers: int = 1) -> Board:
 
 
 def step(phase: str, at: int, metric: float | None = None) -> StepReport:
-    return StepReport(phase, at, 20, (at - 1) // 10, 2, 0.5, metric, at * 100)
+    return StepReport(phase, at, 20, (at - 1) // 10, 2, 0.5, metric, at * 100, ends_epoch=at % 10 == 0)
 
 
 def test_a_line_comes_at_the_end_of_an_epoch_and_not_before(runs):
