@@ -73,7 +73,8 @@ def inspect_kernels(checkpoint: Path, look: Look, *, out: Path | None, format: s
     datasets = [*seen, *([priors] if priors else [])]
     with looking.writing(folder), ThreadPoolExecutor(1) as meanwhile:
         places = [place for name, place in files.items() if name != "page"]
-        writing = [meanwhile.submit(schema.write, *each, format) for each in zip(datasets, places, strict=True)]
+        pairs = zip(datasets, places, strict=True)
+        writing = [meanwhile.submit(schema.write, dataset, place, format) for dataset, place in pairs]
         _page(files["page"], list(zip(paths, sources, seen, strict=True)), look, priors)
         for each in writing:
             each.result()

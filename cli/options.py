@@ -65,7 +65,7 @@ Address = Annotated[
     typer.Option(help="Of a Ray cluster that sees the study folder.", show_default="RAY_ADDRESS, or one started here"),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only tell what it would take: parameters, FLOPs, time, disk. Writes nothing.")
+    bool, typer.Option("--dry-run", help="Only tell what it would take: parameters, FLOPs, time, disk. Trains nothing.")
 ]
 StudyPreset = Annotated[str | None, typer.Option("--preset", help="Instead of the study's own.", show_default=False)]
 StudySet = Annotated[

@@ -23,7 +23,7 @@ def show(name: str, given: Mapping[str, Any], output: Output) -> int:
     """What a study asks and what it consists of; raises UnknownName, BadConfig."""
     entry = catalogue.load(name)
     study = entry.study(given)
-    axes = {key: value for key, value in asdict(study).items() if key != "settings"}
+    axes = {key: value for key, value in study.to_dict().items() if key != "settings"}
     cells = study.cells()
     runs = len({config.fingerprint for *_, config in study.runs()})
     document = {"name": entry.name, "title": entry.title, "question": entry.question.strip(), **axes}

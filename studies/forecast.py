@@ -136,13 +136,13 @@ def _recorded(path: Path) -> float:
     return float(sum(cost.get("seconds", {}).values()))
 
 
-Kind = tuple[str, str, str, str]
-"""Phase, model, task and objective: what decides how long a step takes, in one study."""
+Kind = tuple[str, str, str, str, str]
+"""Phase, model, task, variant and objective: what decides how long a step takes, in one study."""
 
 
 def kind_of(phase: str, cell: Cell) -> Kind:
     """Of a phase of a cell's runs."""
-    return phase, cell.model, cell.task, cell.pretrain if phase == "pretrain" else ""
+    return phase, cell.model, cell.task, cell.variant, cell.pretrain if phase == "pretrain" else ""
 
 
 @dataclass(slots=True)

@@ -175,7 +175,7 @@ class Study:
         return [cell for cell in every if not any(_has(cell, left_out) for left_out in self.exclude)]
 
     def names(self) -> dict[Cell, str]:
-        """What each cell is called where it must be told from all others: its label, with task and budget if need be."""
+        """What each cell is called among all others: its label, with task and budget where there are several."""
         cells = self.cells()
         several = [axis for axis in ("task", "budget") if len({getattr(cell, axis) for cell in cells}) > 1]
         return {cell: ", ".join([cell.label, *(getattr(cell, axis) for axis in several)]) for cell in cells}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def unite(studies: Mapping[Path, Study], out: Path) -> tuple[Study, list[str]]:
 
 def _whole(studies: Sequence[Study]) -> Study:
     """The grid that holds them all; raises BadConfig where there is none."""
-    tables = [asdict(study) for study in studies]
+    tables = [study.to_dict() for study in studies]
     first = tables[0]
     same = [name for name in first if name not in (*UNITED, "fractions", "seeds", "baseline")]
     if unlike := [name for name in same if any(table[name] != first[name] for table in tables)]:

@@ -31,8 +31,8 @@ STUDY = "study.toml"
 FAILURE = "failed.txt"
 POLL = 0.5
 """Seconds between looks at what other runners do."""
-PATIENCE = 60.0
-"""Seconds to wait while another process writes the study's files."""
+PATIENCE = 600.0
+"""Seconds to wait while another process writes the study's files; the report of a large study takes minutes."""
 SECOND_TRIES = 1
 """How often a run is begun again after its worker died; it then goes on from its last saved state."""
 
@@ -139,8 +139,8 @@ class _Sitting:
     """One runner's time at work: what it has not seen the end of, what the ledger last said, what runs here."""
 
     def __init__(self, runs: list[Run], ledger: Ledger, engine: Engine):
-        self.runs, self.ledger, self.engine = runs, ledger, engine
-        self.open = {run.name: run for run in sorted(runs, key=lambda run: -run.size)}
+        self.ledger, self.engine = ledger, engine
+        self.open = {run.name: run for run in sorted(runs, key=lambda run: -run.size)}  # cells may share a run
         self.rows: dict[str, Entry] = ledger.entries()
         self.looked = time.monotonic()
         self.here: dict[str, float] = {}
@@ -148,7 +148,7 @@ class _Sitting:
         self.deaths: Counter[str] = Counter()
 
     def events(self) -> Iterator[Event]:
-        for run in self.runs:
+        for run in list(self.open.values()):
             yield from self._begin(run)
         self.rows = self.ledger.entries()
         while self.open:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import socket
 import time
 from typing import Any
 
@@ -25,6 +27,8 @@ QUIET = {
     "RAY_enable_metrics_collection": "0",
 }
 """Nothing is sent to Ray's makers, and nothing is said that the user did not ask for."""
+KNOCK = 10.0
+"""Seconds that a cluster has to answer."""
 LOOK = 0.1
 """Seconds between looks into the mailbox."""
 
@@ -137,10 +141,17 @@ def _connect(ray: Any, workers: Workers) -> None:
         ray.init(address="local", **here, **settings)
         return
     try:
+        _knock(address)
         ray.init(address=address, **settings)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadConfig(f"no Ray cluster answers at {address}: {reason}. Is it running (ray start --head)?") from error
+
+
+def _knock(address: str) -> None:
+    """Find out in seconds whether a HOST:PORT listens, for which Ray takes minutes; raises OSError."""
+    if match := re.fullmatch(r"(?:ray://)?([^/:]+):(\d+)", address):
+        socket.create_connection((match[1], int(match[2])), timeout=KNOCK).close()
 
 
 def _uses_gpu(ray: Any, workers: Workers) -> bool:

@@ -191,3 +191,14 @@ def test_a_run_that_a_process_is_still_at_is_not_begun(study, tmp_path):
         with pytest.raises(ValueError, match="already executing"):
             next(events)
     assert engine.begun == []
+
+
+def test_a_run_that_two_cells_share_is_done_and_kept_once(tmp_path):
+    variants = {name: {"pretrain": {"epochs": epochs}} for name, epochs in (("short", 1), ("long", 2))}
+    study = Study.from_dict(
+        {"tasks": ["digits"], "fractions": [0.1], "pretrains": ["masked"], "variants": variants, "changes": TINY}
+    )
+    names = [run.name for run in plan(study, tmp_path)]
+    assert (len(names), len(set(names))) == (4, 3)
+    assert kinds(study, tmp_path, train) == ["finished"] * 3
+    assert kinds(study, tmp_path, fail) == ["kept"] * 3
