@@ -239,7 +239,7 @@ def validate(cls: type[D], raw: Mapping[str, Any], path: str) -> D:
     faults = _unknown_keys(cls, raw, path) or _wrong_scalars(cls, raw, path)
     if not faults:
         try:
-            return _adapter(cls).validate_python(raw)
+            return _adapter(cls).validate_python(raw)  # type: ignore[arg-type]  # a class is hashable
         except ValidationError as error:
             faults = [_fault(path, detail) for detail in error.errors()]
     raise BadConfig("\n".join(faults))

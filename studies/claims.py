@@ -108,8 +108,9 @@ def _judged(study: Study, results: xr.Dataset) -> Iterator[Answer]:
             here = tasks[plus[0].task]
             compared = here.compare(plus, minus)
             interval = compared.interval()
-            is_sayable = interval is not None and not compared.lacking and len(compared.seeds) >= CLAIM_SEEDS
-            p_value = compared.p_value(_border(claim, interval.estimate, here.metric)) if is_sayable else 1.0
+            p_value = 1.0
+            if interval and not compared.lacking and len(compared.seeds) >= CLAIM_SEEDS:
+                p_value = compared.p_value(_border(claim, interval.estimate, here.metric))
             yield Answer(
                 claim=claim,
                 task=plus[0].task,

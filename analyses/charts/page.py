@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -115,7 +116,7 @@ def _vega() -> str:
     It takes seconds to make, so each version is kept in the user's cache folder.
     """
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    kept = user_cache_path("ssm-priors") / f"vega-lite-{version}-vl-convert-{vl_convert.__version__}.js"
+    kept = user_cache_path("ssm-priors") / f"vega-lite-{version}-vl-convert-{version_of('vl-convert-python')}.js"
     if kept.is_file():
         return kept.read_text(encoding="utf-8")
     bundle: str = vl_convert.javascript_bundle(None, vl_version=version)  # type: ignore[arg-type]  # None is the bundle alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -198,11 +198,11 @@ def software(results: xr.Dataset) -> str:
     return f"Everything was run with {listed([' '.join(each) for each in dict.fromkeys(versions)])}{where}."
 
 
-def flat(table: dict[str, Any], path: str = "") -> Iterator[str]:
+def flat(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """'versions.torch = 2.6' for every leaf of a nested mapping."""
     for key, value in table.items():
         name = f"{path}.{key}" if path else key
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             yield from flat(value, name)
         else:
             yield f"{name} = {value}"
