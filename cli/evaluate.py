@@ -13,7 +13,7 @@ from ssm_priors.cli.output import Output
 from ssm_priors.errors import BadCheckpoint
 from ssm_priors.metrics import ACCURACY, metric_of
 from ssm_priors.registry import TASKS
-from ssm_priors.studies.statistics import bootstrap
+from ssm_priors.studies.bootstrap import bootstrap
 from ssm_priors.training.evaluate import Evaluation
 from ssm_priors.training.evaluate import evaluate as evaluate_split
 from ssm_priors.training.run import pick_device
