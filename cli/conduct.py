@@ -19,6 +19,7 @@ from ssm_priors.studies.engines.engine import Workers
 from ssm_priors.studies.forecast import Outline, Pace, count, finished_seconds, survey, time_phases
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.runner import STUDY, execute, plan, workers_for
+from ssm_priors.training.loggers.logger import refuse_missing
 from ssm_priors.training.provenance import kernels
 from ssm_priors.training.run import pick_device
 
@@ -33,6 +34,7 @@ class Means:
     threads: int = 1
     save_every: float = 20.0
     malloc_tuning: bool = True
+    loggers: tuple[str, ...] = ()
     engine: str = "local"
     address: str = ""
     dry_run: bool = False
@@ -45,6 +47,7 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
         SsmPriorsError: wrong use, found before any training.
     """
     engine = ENGINES[means.engine]
+    refuse_missing(means.loggers)
     make_ready({study.config(cell, seed=0).task: None for cell in study.cells()}, output)
     outlines = survey(study)
     runs = plan(study, out)
@@ -59,6 +62,7 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
         device=means.device,
         save_every=means.save_every,
         malloc_tuning=means.malloc_tuning,
+        loggers=means.loggers,
         address=means.address,
     )
     made = engine(hired)

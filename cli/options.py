@@ -52,10 +52,20 @@ TaskOptions = Annotated[
     typer.Option("--set", metavar="OPTION=VALUE", help="One of the task's options. Repeat for more."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: CUDA where it works.")]
+Devices = Annotated[
+    int,
+    typer.Option(min=1, help="Of these, how many share each batch; on the CPU processes. Others round differently."),
+]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each run; another number rounds differently.")]
 MallocTuning = Annotated[
     bool,
     typer.Option("--malloc-tuning/--no-malloc-tuning", help="Keep freed memory for later tensors: faster, glibc only."),
+]
+Logger = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Where metrics go besides metrics.csv: tensorboard, wandb. Repeat for more.", show_default="none"
+    ),
 ]
 SaveEvery = Annotated[float, typer.Option(min=0, help="Seconds between saved states.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as cores")]

@@ -14,9 +14,11 @@ from ssm_priors.cli.data import make_ready
 from ssm_priors.cli.evaluate import describe
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
+from ssm_priors.training.loggers.logger import refuse_missing
 from ssm_priors.training.loop import StepReport
 from ssm_priors.training.provenance import kernels
 from ssm_priors.training.run import CHECKPOINT, pick_device, preflight, read_finished, run
+from ssm_priors.training.team import refuse_devices
 
 
 def compose(
@@ -40,12 +42,16 @@ def train(
     *,
     out: Path | None,
     device: str,
+    devices: int,
     threads: int,
     save_every: float,
     malloc_tuning: bool,
+    loggers: tuple[str, ...],
     output: Output,
 ) -> int:
     """Train and test; prints the metric with its interval and where the files are."""
+    refuse_devices(config, devices, pick_device(device).type)
+    refuse_missing(loggers)
     make_ready([config.task], output)
     preflight(config)
     folder = out or Path("ssmp-runs") / f"train-{config.fingerprint}"
@@ -57,9 +63,11 @@ def train(
             config,
             folder,
             device=device,
+            devices=devices,
             threads=threads,
             save_every=save_every,
             malloc_tuning=malloc_tuning,
+            loggers=loggers,
             watch=watch,
         )
     score = describe(checkpoint, *read_finished(folder)[1:])

@@ -140,6 +140,7 @@ def _shown(name: str, family: Family) -> str:
 ENGINES = Registry("engine", "ssm_priors.studies.engines")
 FORMATS = Registry("format", "ssm_priors.checkpoints.formats")
 INITS = Registry("init", "ssm_priors.priors")
+LOGGERS = Registry("logger", "ssm_priors.training.loggers")
 MIXERS = Registry("model", "ssm_priors.models.mixers")
 OBJECTIVES = Registry("objective", "ssm_priors.objectives")
 TASKS = Registry("task", "ssm_priors.tasks")

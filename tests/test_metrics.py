@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ssm_priors.batch import TaskSpec
 from ssm_priors.metrics import ACCURACY, METRICS, metric_for, metric_of
-from ssm_priors.studies.statistics import bootstrap
+from ssm_priors.studies.bootstrap import bootstrap
 
 RMSE = metric_for("values", "bpm")
 TOKENS = metric_for("tokens")

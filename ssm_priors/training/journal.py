@@ -6,9 +6,10 @@ file ends byte for byte as that of a run left alone.
 
 from __future__ import annotations
 
+import csv
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -22,6 +23,7 @@ from ssm_priors.checkpoints.checkpoint import load_exactly
 from ssm_priors.errors import BadData
 from ssm_priors.metrics import Metric
 from ssm_priors.models.build import Model
+from ssm_priors.training.loggers.logger import Loggers, Row
 from ssm_priors.training.teacher import Teacher
 
 KIND = "state"
@@ -79,16 +81,26 @@ class Saved(NamedTuple):
     """Another number may round differently, so the run goes on with this one."""
     data_sha256: str
     """Of the data it was trained on so far."""
+    devices: list[int]
+    """Over how many it was trained so far, one after the other."""
 
 
 class Journal:
     """The files of one run folder."""
 
-    def __init__(self, folder: Path, save_every: float, stopping: Callable[[], bool] = lambda: False):
+    def __init__(
+        self,
+        folder: Path,
+        save_every: float,
+        loggers: Loggers | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ):
         self.folder = folder
+        self.loggers = loggers
         self.stopping = stopping
         self.columns: tuple[str, ...] = ()
         self.data_sha256 = ""
+        self.devices = [1]
         self.save_every = save_every
         self.state = folder / "state.pt"
         self.metrics = folder / "metrics.csv"
@@ -105,7 +117,14 @@ class Journal:
             return None
         record, tensors = container.read(self.state, KIND)
         progress = Progress(**record["progress"], best=_under("best.", tensors))
-        return Saved(progress, tensors, record["metrics_bytes"], record["threads"], record["data_sha256"])
+        return Saved(
+            progress,
+            tensors,
+            record["metrics_bytes"],
+            record["threads"],
+            record["data_sha256"],
+            record.get("devices", [1]),
+        )
 
     def open(self, keep_bytes: int, metric: Metric) -> None:
         """Open the metrics file for appending, cut to its first `keep_bytes` bytes; raises BadData if it has fewer."""
@@ -115,6 +134,8 @@ class Journal:
         self._metrics.truncate(keep_bytes)
         if keep_bytes == 0:
             self._metrics.write(",".join(self.columns) + "\n")
+        if self.loggers:
+            self.loggers.open(self._kept())
 
     def refuse_short(self, bytes: int) -> None:
         """Raise BadData if the metrics file is shorter than a saved state says."""
@@ -122,12 +143,23 @@ class Journal:
             raise BadData(f"{self.metrics} lacks rows that state.pt counts on; remove state.pt to begin this run again")
 
     def close(self) -> None:
-        """Flush and close the metrics file."""
+        """Flush and close the metrics file, and let the loggers end."""
         self._metrics.close()
+        if self.loggers:
+            self.loggers.close()
 
     def row(self, values: dict[str, Any]) -> None:
         """Append one step's row; absent columns stay empty, floats are written so that they read back exactly."""
         self._metrics.write(",".join(_cell(values.get(column)) for column in self.columns) + "\n")
+        if self.loggers:
+            self.loggers.row({column: values.get(column) for column in self.columns})
+
+    def _kept(self) -> Iterator[Row]:
+        """The rows that are in the file."""
+        self._metrics.flush()
+        with open(self.metrics, encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                yield {name: text if name == "phase" else _number(text) for name, text in row.items()}
 
     def save_if_due(
         self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer, teacher: Teacher | None = None
@@ -157,6 +189,7 @@ class Journal:
             "metrics_bytes": self._metrics.tell(),
             "threads": torch.get_num_threads(),
             "data_sha256": self.data_sha256,
+            "devices": self.devices,
         }
         container.write(self.state, KIND, record, tensors)
         self._saved = time.monotonic()
@@ -183,6 +216,10 @@ def restore(
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
 
 
 def _cell(value: Any) -> str:

@@ -27,6 +27,7 @@ from ssm_priors.training.evaluate import evaluate
 from ssm_priors.training.journal import Journal, Progress, restore
 from ssm_priors.training.optimiser import adamw, set_rate
 from ssm_priors.training.teacher import Teacher, taught, teacher_of
+from ssm_priors.training.team import ALONE, Team
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ def train(
     progress: Progress,
     saved: dict[str, Tensor] | None,
     watch: Watch,
+    team: Team = ALONE,
 ) -> dict[str, Tensor]:
     """Train one phase to its end, from its start or from a saved state, and give its weights.
 
@@ -138,6 +140,7 @@ def train(
         progress: where to begin; brought up to date.
         saved: the tensors of that state; None at the start of the phase.
         watch: told after every step.
+        team: the devices that share the batches. Only the first of them validates, and has a journal and a watch.
 
     Returns:
         The state dict with the best validation metric (the first of equals), or the last one without validation.
@@ -149,13 +152,16 @@ def train(
     teacher = teacher_of(phase.objective, model)
     if saved:
         restore(model, optimiser.optimizer, saved, teacher)
+    team.refuse_unequal(model)
     watcher = _Clock(progress, phase.name)
     for step in range(progress.step, phase.steps):
         model.train()
         set_rate(optimiser, phase.settings, step, phase.steps, phase.steps_per_epoch)
-        loss, norm, batch = _step(phase, module, optimiser, fabric, step, teacher)
+        loss, norm, batch = _step(phase, module, optimiser, fabric, step, teacher, team)
         if teacher is not None:
             teacher.follow(model)
+        if not team.is_first:
+            continue
         metrics = _validate(phase, model, fabric.device, progress, step + 1)
         progress.step = step + 1
         progress.count(batch)
@@ -168,6 +174,7 @@ def train(
         value, seen = metrics.get(f"validation_{phase.metric.name}"), progress.examples[phase.name]
         told = (loss, value, seen, phase.metric, phase.ends_epoch(step + 1))
         watch(StepReport(phase.name, step + 1, phase.steps, epoch, phase.epochs, *told))
+    team.refuse_unequal(model)
     return progress.best or _copy(model)
 
 
@@ -178,21 +185,27 @@ def _step(
     fabric: Fabric,
     step: int,
     teacher: Teacher | None,
+    team: Team = ALONE,
 ) -> tuple[float, float, Batch]:
-    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the batch."""
-    batch = phase.train.take(phase.rows(step)).to(fabric.device)
-    problem = phase.pose(batch, step)
-    with fabric.autocast():
-        problem = taught(phase.objective, problem, batch, teacher)
-    torch.manual_seed(derive(phase.seed, "dropout", phase.name, step))
-    total, count = phase.score(module, batch, problem)
-    if count == 0:
+    """Forward, backward, clip, update: the loss before the update, the gradient's norm, the batch; all of the whole."""
+    whole = phase.train.take(phase.rows(step)).to(fabric.device)
+    batch, problem = team.share(whole, phase.pose(whole, step))
+    torch.manual_seed(derive(phase.seed, "dropout", phase.name, step, *team.stream))
+    if len(batch):
+        with fabric.autocast():
+            problem = taught(phase.objective, problem, batch, teacher)
+        total, count = phase.score(module, batch, problem)
+    else:
+        total, count = torch.zeros((), device=fabric.device, requires_grad=True), 0  # whose gradient reaches nothing
+    all_total, all_count = team.sums(total.detach(), count)
+    if all_count == 0:
         raise RunFailed(
             f"{phase.name}, step {step + 1}: no position of the batch is scored; its examples are too short"
         )
-    loss = total / count
+    loss = all_total / all_count
     optimiser.zero_grad()
-    fabric.backward(loss)
+    fabric.backward(total / all_count)
+    team.sum_gradients(module)
     limit = phase.settings.clip or math.inf
     norm = fabric.clip_gradients(module, optimiser, max_norm=limit, error_if_nonfinite=False)
     assert norm is not None  # it is only where a strategy clips inside its own step
@@ -203,7 +216,7 @@ def _step(
             f"(now {phase.settings.ssm_learning_rate:g}), a longer warmup, or a smaller clip."
         )
     optimiser.step()
-    return loss.item(), norm.item(), batch
+    return loss.item(), norm.item(), whole
 
 
 def _validate(phase: Phase, model: Model, device: torch.device, progress: Progress, step: int) -> dict[str, float]:

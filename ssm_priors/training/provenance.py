@@ -18,8 +18,14 @@ from ssm_priors.training.allocator import malloc_tuning
 PACKAGES = ("torch", "lightning-fabric", "numpy", "scipy")
 
 
-def provenance(*, device: torch.device, data_sha256: str) -> dict[str, Any]:
-    """Plain values that describe this process and its data."""
+def provenance(*, device: torch.device, devices: list[int], data_sha256: str) -> dict[str, Any]:
+    """Plain values that describe this process and its data.
+
+    Args:
+        device: where the first process trains.
+        devices: over how many it was trained, one after the other where a run went on with another number.
+        data_sha256: of the task's data.
+    """
     return {
         "ssm_priors": ssm_priors.__version__,
         "versions": versions(),
@@ -27,6 +33,7 @@ def provenance(*, device: torch.device, data_sha256: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "devices": devices,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "data_sha256": data_sha256,

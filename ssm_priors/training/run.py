@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -37,8 +39,13 @@ from ssm_priors.training.allocator import keep_freed_memory
 from ssm_priors.training.compute import phase_flops, steps_within
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Journal, Progress, Saved
+from ssm_priors.training.loggers.logger import Loggers, refuse_missing
 from ssm_priors.training.loop import Phase, Watch, train
 from ssm_priors.training.provenance import device_peak_memory, process_peak_memory, provenance
+from ssm_priors.training.team import Team, assembled, refuse_devices
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 CONFIG = "run.toml"
 CHECKPOINT = FINISHED
@@ -50,9 +57,11 @@ def run(
     folder: Path,
     *,
     device: str = "auto",
+    devices: int = 1,
     threads: int = 1,
     save_every: float = 20.0,
     malloc_tuning: bool = True,
+    loggers: Sequence[str] = (),
     watch: Watch = lambda report: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Checkpoint:
@@ -64,9 +73,13 @@ def run(
         config: everything that decides the result.
         folder: made if it is not there; belongs to this configuration alone.
         device: "auto", "cpu" or "cuda".
-        threads: CPU threads; another number rounds differently. An interrupted run goes on with what it began with.
+        devices: how many of them share the batches (see `training.team`), on the CPU as processes. An interrupted run
+            may go on with another number; its record names all.
+        threads: CPU threads of each device's process; another number rounds differently. An interrupted run goes on
+            with what it began with.
         save_every: seconds between saved states.
         malloc_tuning: whether this process keeps freed memory for its next tensors (see `training.allocator`).
+        loggers: where the rows of `metrics.csv` go besides, of `registry.LOGGERS`; they decide nothing.
         watch: told after every step.
         stopping: asked after every step whether to save the state and leave.
 
@@ -76,16 +89,20 @@ def run(
         RunFailed: it began and broke down.
     """
     where = pick_device(device)
+    refuse_devices(config, devices, where.type)
+    refuse_missing(loggers)
     if malloc_tuning:
         keep_freed_memory()
     with claimed(folder, CONFIG, config.to_toml(), lambda path: _refuse_other(path, config)):
-        journal = Journal(folder, save_every, stopping)
+        journal = Journal(folder, save_every, Loggers(loggers, folder, config), stopping)
         is_old = (folder / CHECKPOINT).exists()
         if not is_old:
             remove_leftovers(folder, {CHECKPOINT, PRETRAINED, TEST, journal.state.name})
             saved = journal.read()
-            with _deterministic(saved.threads if saved else threads):
-                _train_and_test(config, folder, where, journal, saved, watch)
+            threads = saved.threads if saved else threads
+            others = partial(_follow, config.to_dict(), folder, where.type, threads, malloc_tuning)
+            with _deterministic(threads), assembled(devices, where.type, others) as team:
+                _train_and_test(config, folder, where, journal, saved, watch, team)
         journal.discard_state()
         checkpoint = read_finished(folder, config)[0]
         if is_old:
@@ -142,41 +159,25 @@ def _examine_unfinished(folder: Path, config: RunConfig) -> None:
 
 
 def _train_and_test(
-    config: RunConfig, folder: Path, device: torch.device, journal: Journal, saved: Saved | None, watch: Watch
+    config: RunConfig,
+    folder: Path,
+    device: torch.device,
+    journal: Journal,
+    saved: Saved | None,
+    watch: Watch,
+    team: Team,
 ) -> None:
-    from lightning_fabric import Fabric  # 2 s that refusing a wrong configuration must not cost
-
     task = prepare(config)
     journal.data_sha256 = task.sha256
     if saved:
         _refuse_other_data(folder, saved.data_sha256, task.sha256)
-    fabric = Fabric(accelerator=device.type, devices=1, precision=config.precision)
-    origin = provenance(device=device, data_sha256=task.sha256)
+    journal.devices = _extended(saved.devices if saved else [], team.size)
     phases = _phases(config, task)
-    progress = saved.progress if saved else Progress(phases[0].name)
     metric = metric_of(task.spec)
     journal.open(saved.metrics_bytes if saved else 0, metric)
-    carried: dict[str, Tensor] | None = None
     try:
-        for phase in phases:
-            if phase.name == "pretrain" and progress.phase == "finetune":
-                carried = Checkpoint.read(folder / PRETRAINED).tensors
-                continue
-            if progress.phase != phase.name:
-                progress, saved = progress.next(phase.name), None
-            model = _begun(config, task.spec, phase.objective)
-            if carried is not None:
-                load_exactly(model, carried, fresh="head.")
-            if _trains(phase):
-                weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch)
-            else:
-                weights = model.state_dict()
-            if phase.name == "pretrain":
-                carried = weights
-                record = {"step": progress.step, "provenance": origin}
-                Checkpoint(config=config, spec=task.spec, phase="pretrain", tensors=weights, record=record).write(
-                    folder / PRETRAINED
-                )
+        fabric = _fabric(device.type, config, team)
+        model, weights, progress = _train_phases(config, folder, phases, fabric, journal, saved, watch, team)
     finally:
         journal.close()
     load_exactly(model, weights)
@@ -193,9 +194,69 @@ def _train_and_test(
         "device_peak_memory_bytes": device_peak_memory(device),
     }
     cost = {"parameters": parameter_count(model), **_compute(config, task, phases, progress), **memory}
-    record = {"step": progress.best_step, "metrics": metrics, "cost": cost, "provenance": origin}
+    record = {"step": progress.best_step, "metrics": metrics, "cost": cost, "provenance": _origin(journal, device)}
     checkpoint = Checkpoint(config=config, spec=task.spec, phase="finetune", tensors=weights, record=record)
     checkpoint.write(folder / CHECKPOINT)  # last: this file is what says that the run is done
+
+
+def _train_phases(
+    config: RunConfig,
+    folder: Path,
+    phases: list[Phase],
+    fabric: Fabric,
+    journal: Journal,
+    saved: Saved | None,
+    watch: Watch,
+    team: Team,
+) -> tuple[Model, dict[str, Tensor], Progress]:
+    """The last phase's model, the weights that are to be tested, and what was spent."""
+    progress = saved.progress if saved else Progress(phases[0].name)
+    carried: dict[str, Tensor] | None = None
+    for phase in phases:
+        if phase.name == "pretrain" and progress.phase == "finetune":
+            carried = Checkpoint.read(folder / PRETRAINED).tensors
+            continue
+        if progress.phase != phase.name:
+            progress, saved = progress.next(phase.name), None
+        model = _begun(config, phase.spec, phase.objective)
+        if carried is not None:
+            load_exactly(model, carried, fresh="head.")
+        weights: dict[str, Tensor] = model.state_dict()
+        if _trains(phase):
+            weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch, team)
+        if phase.name == "pretrain":
+            carried = weights
+            if team.is_first:
+                record = {"step": progress.step, "provenance": _origin(journal, fabric.device)}
+                made = Checkpoint(config=config, spec=phase.spec, phase="pretrain", tensors=weights, record=record)
+                made.write(folder / PRETRAINED)
+    return model, weights, progress
+
+
+def _follow(raw: dict[str, Any], folder: Path, kind: str, threads: int, malloc_tuning: bool, team: Team) -> None:
+    """What every device but the first does: the same steps, and no more."""
+    if malloc_tuning:
+        keep_freed_memory()
+    config, journal = RunConfig.from_dict(raw), Journal(folder, math.inf)
+    with _deterministic(threads):
+        phases = _phases(config, prepare(config))
+        fabric = _fabric(kind, config, team)
+        _train_phases(config, folder, phases, fabric, journal, journal.read(), lambda report: None, team)
+
+
+def _fabric(kind: str, config: RunConfig, team: Team) -> Fabric:
+    from lightning_fabric import Fabric  # 2 s that refusing a wrong configuration must not cost
+
+    return Fabric(accelerator=kind, devices=[team.rank] if kind == "cuda" else 1, precision=config.precision)
+
+
+def _origin(journal: Journal, device: torch.device) -> dict[str, Any]:
+    return provenance(device=device, devices=journal.devices, data_sha256=journal.data_sha256)
+
+
+def _extended(before: list[int], devices: int) -> list[int]:
+    """The numbers of devices that a run was trained on, one after the other."""
+    return before if before[-1:] == [devices] else [*before, devices]
 
 
 def prepare(config: RunConfig, whole: Task | None = None) -> Task:

@@ -63,6 +63,8 @@ class Workers:
     """Seconds between saved states."""
     malloc_tuning: bool = True
     """Whether workers keep freed memory for their next tensors."""
+    loggers: tuple[str, ...] = ()
+    """Where runs log to, besides their own files."""
     address: str = ""
     """Of a cluster; empty: this machine. Refused by an engine that has no cluster."""
 
@@ -107,6 +109,7 @@ def perform(
             threads=workers.threads,
             save_every=workers.save_every,
             malloc_tuning=workers.malloc_tuning,
+            loggers=workers.loggers,
             watch=_throttled(tell, job.name),
             stopping=stopping,
         )

@@ -11,7 +11,7 @@ import pytest
 
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 
-from .conftest import TINY
+from .conftest import FROM_SCRATCH, TINY
 
 pytestmark = pytest.mark.xdist_group("study")
 
@@ -112,3 +112,16 @@ def test_a_reader_that_leaves_early_is_no_error():
     said = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert "Traceback" not in said.stderr
     assert "name" in said.stdout
+
+
+def test_a_run_over_two_devices_from_the_command_line(ssmp, tmp_path):
+    said = ssmp("train", *FROM_SCRATCH, "--fraction", "0.1", "--devices", "2", "--out", tmp_path / "run", "--json")
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["record"]["provenance"]["devices"] == [2]
+
+
+def test_a_norm_over_the_batch_is_refused_on_several_devices(ssmp, tmp_path):
+    said = ssmp("train", *FROM_SCRATCH, "--set", "model.norm=batch", "--devices", "2", "--out", tmp_path / "run")
+    assert said.returncode == 2
+    assert "model.norm=layer" in said.stderr
+    assert not (tmp_path / "run").exists()
