@@ -20,6 +20,7 @@ from ssm_priors.training.loggers import tensorboard, wandb
 from ssm_priors.training.loggers.logger import Logger, numbers
 from ssm_priors.training.run import run
 
+pytestmark = pytest.mark.xdist_group("loggers")  # one process: what they share is made once
 SETTINGS = config(pretrain=masked(epochs=2), finetune={"epochs": 2, "batch_size": 50})
 STEPS = [("pretrain", step) for step in range(1, 7)] + [("finetune", step) for step in range(1, 7)]
 
