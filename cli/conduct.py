@@ -18,6 +18,7 @@ from ssm_priors.studies.engines.engine import Workers
 from ssm_priors.studies.forecast import Outline, Pace, count, finished_seconds, survey, time_phases
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.runner import STUDY, execute, plan, workers_for
+from ssm_priors.studies.tuning import settled
 from ssm_priors.training.provenance import kernels
 from ssm_priors.training.run import pick_device
 
@@ -45,14 +46,16 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
     """
     engine = ENGINES[means.engine]
     make_ready({study.config(cell, seed=0).task: None for cell in study.cells()}, output)
-    outlines = survey(study)
+    outlines = survey(settled(study, out))
     runs = plan(study, out)
     workers = means.jobs or workers_for(len(runs), means.threads)
     if means.dry_run:
         return _foretell(study, out, outlines, workers, means, output)
     if means.engine == "local":
         output.note(f"kernels: {kernels(pick_device(means.device))}")
-    output.note(f"{len(study.cells())} cells, {len(runs)} runs, {workers} at a time, in {out}")
+    tried = sum(run.trial is not None for run in runs)
+    trials = f", {tried} of them trials" if tried else ""
+    output.note(f"{len(study.cells())} cells, {len(runs)} runs{trials}, {workers} at a time, in {out}")
     hired = Workers(
         count=workers,
         threads=means.threads,
@@ -61,7 +64,7 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
         malloc_tuning=means.malloc_tuning,
         address=means.address,
     )
-    failed = watch(execute(study, out, engine(hired)), runs, Pace(study, outlines), workers, output)
+    failed = watch(execute(study, out, engine(hired)), runs, Pace(settled(study, out), outlines), workers, output)
     with needing_room(out):
         present(Study.read(out / STUDY), out, output)  # which another runner may have extended
     return RunFailed.exit_code if failed else 0
@@ -70,16 +73,18 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
 def _foretell(
     study: Study, out: Path, outlines: dict[Cell, Outline], workers: int, means: Means, output: Output
 ) -> int:
-    """Print what a study would take; writes nothing."""
+    """Print what a study would take, its trials included; writes nothing."""
+    study = settled(study, out)
     device = pick_device(means.device)
     known = finished_seconds(study, out)
     open_runs = Counter(run.cell for run in plan(study, out) if not run.is_done)
+    runs_a_cell = study.seeds + (study.tune.trials if study.tune else 0)
     rows = []
     for cell, outline in outlines.items():
         config = study.config(cell, seed=0)
         seconds = known.get(cell) or sum(time_phases(config, device, means.threads).values())
         flops = sum(one.training for one in count(config).values())
-        rows.append(_row(cell, study.seeds, open_runs[cell], outline, flops, seconds, cell in known))
+        rows.append(_row(cell, runs_a_cell, open_runs[cell], outline, flops, seconds, cell in known))
     total = _total(rows, workers)
     output.json({"cells": rows, "total": total})
     columns = ["cell", "runs", "to do", "parameters", "steps", "FLOPs a run", "time a run", "disk a run"]
@@ -89,6 +94,8 @@ def _foretell(
         f"{total['runs']} runs in {len(rows)} cells, {total['to_do']} to do: {total['flops']:.3g} FLOPs, about "
         f"{clock(total['seconds'])} with {workers} at a time, {_size(total['bytes'])} of disk"
     )
+    if study.tune:
+        output.text(f"{study.tune.trials} of a cell's runs are trials; theirs were taken to cost what its others do.")
     output.text(
         "Times are those of this folder's finished runs where there are any (*), else of a few steps timed here; "
         "starting workers, saving and testing are not in them."
