@@ -19,6 +19,7 @@ from ssm_priors.studies.engines.engine import Workers
 from ssm_priors.studies.forecast import Outline, Pace, count, finished_seconds, survey, time_phases
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.runner import STUDY, execute, plan, workers_for
+from ssm_priors.studies.tuning import settled
 from ssm_priors.training.loggers.logger import refuse_missing
 from ssm_priors.training.provenance import kernels
 from ssm_priors.training.run import pick_device
@@ -49,13 +50,15 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
     engine = ENGINES[means.engine]
     refuse_missing(means.loggers)
     make_ready({study.config(cell, seed=0).task: None for cell in study.cells()}, output)
-    outlines = survey(study)
+    outlines = survey(settled(study, out))
     runs = plan(study, out)
     workers = means.jobs or _workers(means, len(runs))
     if means.dry_run:
         return _foretell(study, out, outlines, workers, means, output)
     if means.engine == "local":
         output.note(f"kernels: {kernels(pick_device(means.device))}")
+    tried = sum(run.trial is not None for run in runs)
+    trials = f", {tried} of them trials" if tried else ""
     hired = Workers(
         count=workers,
         threads=means.threads,
@@ -66,8 +69,8 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
         address=means.address,
     )
     made = engine(hired)
-    output.note(f"{len(study.cells())} cells, {len(runs)} runs, {made.free} at a time, in {out}")
-    failed = watch(execute(study, out, made), runs, Pace(study, outlines), made.free, output)
+    output.note(f"{len(study.cells())} cells, {len(runs)} runs{trials}, {made.free} at a time, in {out}")
+    failed = watch(execute(study, out, made), runs, Pace(settled(study, out), outlines), made.free, output)
     with needing_room(out):
         present(Study.read(out / STUDY), out, output)  # which another runner may have extended
     return RunFailed.exit_code if failed else 0
@@ -82,17 +85,19 @@ def _workers(means: Means, runs: int) -> int:
 def _foretell(
     study: Study, out: Path, outlines: dict[Cell, Outline], workers: int, means: Means, output: Output
 ) -> int:
-    """Print what a study would take; writes nothing."""
+    """Print what a study would take, its trials included; writes nothing."""
+    study = settled(study, out)
     device = pick_device(means.device)
     known = finished_seconds(study, out)
     names = study.names()
     open_runs = Counter(run.cell for run in plan(study, out) if not run.is_done)
+    runs_a_cell = study.seeds + (study.tune.trials if study.tune else 0)
     rows = []
     for cell, outline in outlines.items():
         config = study.config(cell, seed=0)
         seconds = known.get(cell) or sum(time_phases(config, device, means.threads).values())
         flops = sum(one.training for one in count(config).values())
-        rows.append(_row(cell, names[cell], study.seeds, open_runs[cell], outline, flops, seconds, cell in known))
+        rows.append(_row(cell, names[cell], runs_a_cell, open_runs[cell], outline, flops, seconds, cell in known))
     total = _total(rows, workers)
     output.json({"cells": rows, "total": total})
     columns = ["cell", "runs", "to do", "parameters", "steps", "FLOPs a run", "time a run", "disk a run"]
@@ -102,6 +107,8 @@ def _foretell(
         f"{total['runs']} runs in {len(rows)} cells, {total['to_do']} to do: {total['flops']:.3g} FLOPs, about "
         f"{clock(total['seconds'])} with {workers} at a time, {_size(total['bytes'])} of disk"
     )
+    if study.tune:
+        output.text(f"{study.tune.trials} of a cell's runs are trials; theirs were taken to cost what its others do.")
     output.text(
         "Times are those of this folder's finished runs where there are any (*), else of a few steps timed here; "
         "starting workers, saving and testing are not in them."

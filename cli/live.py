@@ -32,13 +32,19 @@ MOST_ROWS = 12
 
 
 def watch(events: Iterable[Event], runs: list[Run], pace: Pace, workers: int, output: Output) -> int:
-    """Follow a study to its end; gives the number of runs that failed."""
+    """Follow a study to its end; gives the number of runs that failed, trials aside."""
     board = Board(runs, pace, workers)
     if output.is_live:
         with Live(get_renderable=board.table, console=output.notes, refresh_per_second=4, transient=True):
             for event in events:
                 line = board.take(event)
-                if line and event.kind in ("note", "again"):  # said above the table, because it does not show them
+                # said above the table, which does not show them
+                if line and event.kind in (
+                    "note",
+                    "again",
+                    "decided",
+                    "failed",
+                ):
                     output.note(line)
     else:
         for event in events:
@@ -46,8 +52,7 @@ def watch(events: Iterable[Event], runs: list[Run], pace: Pace, workers: int, ou
             if line:
                 output.note(line)
     for run, reason in board.failures:
-        lines = reason.strip().splitlines() or ["no reason was given"]
-        output.error(f"{_name(run)} failed: {'; '.join(lines) if len(lines) < 4 else lines[-1]}")
+        output.error(f"{run.label} failed: {_short(reason)}")
     return len(board.failures)
 
 
@@ -83,21 +88,30 @@ class Board:
     def __post_init__(self) -> None:
         self.standings = {run.name: Standing() for run in self.runs}
 
+    def expect(self, runs: Iterable[Run]) -> None:
+        """Take the runs that trials have decided on in place of those that stood for them."""
+        self.runs = [run for run in self.runs if run.trial is not None] + list(runs)
+        self.standings = {run.name: self.standings.get(run.name, Standing()) for run in self.runs}
+
     def take(self, event: Event) -> str:
         """Note an event; gives the line that says it, or nothing if it is not worth one."""
+        if event.kind == "decided":
+            self.expect(event.runs)
         if event.kind == "note" or event.run is None:
-            return f"{_name(event.run)}: {event.reason}" if event.run else event.reason
+            return f"{event.run.label}: {event.reason}" if event.run else event.reason
         standing = self.standings[event.run.name]
         if event.kind == "step" and event.report:
             return self._step(event.run, standing, event.report)
         standing.state = STATES[event.kind]
         self.pace.forget(event.run.name)
         if event.kind == "again":
-            return f"{_name(event.run)}: {event.reason}; it will go on from its last saved state"
+            return f"{event.run.label}: {event.reason}; it will go on from its last saved state"
+        if event.kind == "failed" and event.run.trial is not None:
+            return f"{event.run.label}: failed, and counts as the worst: {_short(event.reason)}"
         if event.kind == "failed":
             self.failures.append((event.run, event.reason))
             return ""
-        return f"{_name(event.run)}: {SAID.get(event.kind, event.kind)}"
+        return f"{event.run.label}: {SAID.get(event.kind, event.kind)}"
 
     def table(self) -> Table:
         """The moving picture."""
@@ -107,7 +121,7 @@ class Board:
         order = sorted(self.runs, key=lambda run: SHOWN_FIRST.index(self.standings[run.name].state))
         for run in order[:MOST_ROWS]:
             standing = self.standings[run.name]
-            table.add_row(Text(_name(run)), *_cells(standing), style="dim" if standing.state != "running" else "")
+            table.add_row(Text(run.label), *_cells(standing), style="dim" if standing.state != "running" else "")
         if len(order) > MOST_ROWS:
             table.add_row(f".. and {len(order) - MOST_ROWS} more")
         return table
@@ -124,7 +138,7 @@ class Board:
         phase, epoch, loss, metric, rate = _cells(standing)
         value = f", {report.measure.title} {metric}" if report.metric is not None else ""
         speed = f", {rate} examples/s" if rate else ""
-        return f"{_name(run)}: {phase} epoch {epoch}, loss {loss}{value}{speed}; {self._eta()}"
+        return f"{run.label}: {phase} epoch {epoch}, loss {loss}{value}{speed}; {self._eta()}"
 
     def _eta(self) -> str:
         standings = [(run, self.standings[run.name]) for run in self.runs]
@@ -153,8 +167,10 @@ def _cells(standing: Standing) -> tuple[str, str, str, str, str]:
     return phase, f"{report.epoch + 1}/{report.epochs}", f"{report.loss:.3f}", metric, rate
 
 
-def _name(run: Run) -> str:
-    return f"{run.cell.label} (seed {run.seed})"
+def _short(reason: str) -> str:
+    """A reason in one line: of a traceback, what it ends with."""
+    lines = reason.strip().splitlines() or ["no reason was given"]
+    return "; ".join(lines) if len(lines) < 4 else lines[-1]
 
 
 def clock(seconds: float) -> str:

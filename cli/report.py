@@ -15,7 +15,7 @@ from ssm_priors.cli.output import Output
 from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import held
 from ssm_priors.models.protocols import HasAttention
-from ssm_priors.studies import results
+from ssm_priors.studies import results, tuning
 from ssm_priors.studies.claims import Answer, answers
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.report import report as html
@@ -60,6 +60,7 @@ def _on_checkpoint(path: Path, output: Output) -> None:
 
 def present(study: Study, out: Path, output: Output) -> None:
     """Collect a study's runs, write results and report, print the table, the effects, and where the files are."""
+    study = tuning.settled(study, out)
     with held(out, PATIENCE):  # another runner of the same study may end at the same time
         dataset = results.collect(study, out)
         written = html.write(study, dataset, out, sections(dataset, out))
@@ -70,6 +71,7 @@ def present(study: Study, out: Path, output: Output) -> None:
             "cells": [_cell_document(score) for score in cells],
             "effects": [_effect_document(effect) for effect in gaps],
             "claims": [_claim_document(answer) for answer in answered],
+            "tried": tuning.document({one.cell: one for one in results.tried(dataset)}),
             "files": {what: str(path) for what, path in files.items()},
             "report_files": [str(path) for path in html.written(out)],
         }

@@ -9,6 +9,7 @@ from typing import Any
 from ssm_priors.cli.output import Output
 from ssm_priors.studies import catalogue
 from ssm_priors.studies.report.words import flat
+from ssm_priors.studies.tuning import trials
 
 
 def list_studies(output: Output) -> int:
@@ -25,7 +26,7 @@ def show(name: str, given: Mapping[str, Any], output: Output) -> int:
     study = entry.study(given)
     axes = {key: value for key, value in study.to_dict().items() if key != "settings"}
     cells = study.cells()
-    runs = len({config.fingerprint for *_, config in study.runs()})
+    runs = len({config.fingerprint for *_, config in [*trials(study), *study.runs()]})
     document = {"name": entry.name, "title": entry.title, "question": entry.question.strip(), **axes}
     output.json(document | {"cells": [asdict(cell) for cell in cells], "runs": runs})
     output.text(f"{entry.title or entry.name}\n")
@@ -46,6 +47,9 @@ def _shown(key: str, value: Any) -> str:
         return "".join(f"\n  {claim['text']}" for claim in value)
     if key in ("budgets", "variants"):
         return "; ".join(f"{name} ({', '.join(flat(settings))})" for name, settings in value.items())
+    if key == "tune":
+        space = "; ".join(f"{path} ({', '.join(flat(given))})" for path, given in value["space"].items())
+        return f"{value['trials']} trials a cell over {space}"
     if isinstance(value, Mapping):
         return ", ".join(flat(value))
     if isinstance(value, (list, tuple)):

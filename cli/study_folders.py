@@ -55,7 +55,7 @@ def status(folder: Path, output: Output) -> int:
         of_cells[names[cell]].append(entries[config.fingerprint])
     cells = [_cell_row(name, here) for name, here in of_cells.items()]
     at_work = [_work_row(run, entries[run.name]) for run in runs if entries[run.name].state == State.RUNNING]
-    failed = [{"run": _name(run), "error": entries[run.name].error} for run in runs if entries[run.name].error]
+    failed = [{"run": run.label, "error": entries[run.name].error} for run in runs if entries[run.name].error]
     left = _seconds_left(study, folder, runs, entries)
     output.json({"cells": cells, "running": at_work, "failed": failed, "seconds_left": left, "ledger": bool(rows)})
     states = [*map(str, State), "lost"]
@@ -95,7 +95,7 @@ def _is_lost(entry: Entry) -> bool:
 def _work_row(run: Run, entry: Entry) -> dict[str, Any]:
     by = f"process {entry.pid} on {entry.host}" + (", which is gone" if entry.is_free else "")
     now = time.time()
-    return {"run": _name(run), "by": by, "since": entry.since, "seconds": now - entry.since, "share": entry.share}
+    return {"run": run.label, "by": by, "since": entry.since, "seconds": now - entry.since, "share": entry.share}
 
 
 def _seconds_left(study: Study, folder: Path, runs: list[Run], entries: Mapping[str, Entry]) -> float | None:
@@ -118,7 +118,3 @@ def _summary(entries: Mapping[str, Entry], left: float | None, has_ledger: bool)
     if left is not None:
         words += f", about {clock(left)} left"
     return words + ("" if has_ledger else "; no ledger can be read here, so this is what the run folders say")
-
-
-def _name(run: Run) -> str:
-    return f"{run.cell.label} (seed {run.seed})"

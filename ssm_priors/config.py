@@ -152,6 +152,8 @@ class RunConfig:
     """Share of the training split, stratified by class, that both phases see."""
     precision: Literal["32", "bf16-mixed"] = "32"
     seed: Annotated[int, Ge(0)] = 0
+    test: bool = newer(True)
+    """Whether the test split is answered at the end. False makes it a trial, of which validation alone is known."""
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> RunConfig:

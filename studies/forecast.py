@@ -23,6 +23,7 @@ from ssm_priors.errors import BadCheckpoint
 from ssm_priors.models.build import Model, parameter_count
 from ssm_priors.registry import TASKS
 from ssm_priors.studies.grid import Cell, Study
+from ssm_priors.studies.tuning import settled, trials
 from ssm_priors.tasks.task import Task
 from ssm_priors.training.compute import Flops, expected_shapes, phase_flops, step_flops
 from ssm_priors.training.loop import Phase, StepReport
@@ -119,9 +120,9 @@ def _step_seconds(phase: Phase, model: Model, flops: Flops, device: torch.device
 
 
 def finished_seconds(study: Study, out: Path) -> dict[Cell, float]:
-    """Cell -> seconds of training of its finished runs in a study's folder, on average."""
+    """Cell -> seconds of training of its finished runs and trials in a study's folder, on average."""
     times: dict[Cell, list[float]] = {}
-    for cell, _, config in study.runs():
+    for cell, _, config in [*trials(study), *settled(study, out).runs()]:
         path = out / "runs" / config.fingerprint / CHECKPOINT
         if path.exists() and (seconds := _recorded(path)):
             times.setdefault(cell, []).append(seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,17 @@ import tomli_w
 from annotated_types import Ge, Gt, Interval, MinLen
 
 from ssm_priors import presets
-from ssm_priors.config import RunConfig, fingerprint, parse_toml, read_toml, validate
+from ssm_priors.config import Part, RunConfig, fingerprint, parse_toml, read_toml, validate
 from ssm_priors.errors import BadConfig, suggest
 from ssm_priors.models.sizing import matched
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS
+from ssm_priors.studies.space import Tune, nested, sets
 
 NONE = "none"
 """The value of an axis that does not apply (init of a Transformer) or that is off (pretraining from scratch)."""
+
+TUNING_SEED = 1_000_000
+"""Seed of every trial, so that trials differ in their settings alone; no run that is tested has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,15 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """What the trials of a cell have decided."""
+
+    cell: Cell
+    settings: dict[str, Any]
+    """Path of a setting -> its value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Study:
     """The axes of a grid and what is the same in all its runs."""
 
@@ -103,6 +117,10 @@ class Study:
     """The preset's content when the study was made: what a later version's preset says changes nothing about it."""
     changes: dict[str, Any] = field(default_factory=dict)
     """Settings laid over the preset in every run, as in a run's TOML."""
+    tune: Tune | None = None
+    """Trials that every cell has before its runs, to choose settings by the validation metric; absent means none."""
+    chosen: tuple[Choice, ...] = ()
+    """What the trials have decided so far: laid over all else in the runs of its cell."""
 
     def __post_init__(self) -> None:
         if not self.settings:
@@ -115,6 +133,8 @@ class Study:
         Raises:
             UnknownName, BadConfig
         """
+        if isinstance(raw.get("tune"), Mapping):
+            raw = {**raw, "tune": validate(Tune, raw["tune"], "tune")}
         study = validate(cls, raw, "")
         for registry, named in ((MIXERS, study.models), (INITS, study.inits), (TASKS, study.tasks)):
             for name in named:
@@ -131,6 +151,7 @@ class Study:
             raise BadConfig("exclude: no cell is left")
         for cell in study.cells():
             study.config(cell, seed=0)
+        study._refuse_wrong_space()
         for claim in study.claims:
             study.sides(claim)
         return study
@@ -144,7 +165,8 @@ class Study:
         """Nested plain values; what is absent (None) is left out."""
         plain = asdict(self)
         claims = [{key: value for key, value in claim.items() if value is not None} for claim in plain["claims"]]
-        return plain | {"claims": claims}
+        absent = [name for name in ("tune", "chosen") if not plain[name]]  # as before there was any such thing
+        return {name: value for name, value in plain.items() if name not in absent} | {"claims": claims}
 
     def to_toml(self) -> str:
         """The study as TOML text."""
@@ -183,17 +205,36 @@ class Study:
     def config(self, cell: Cell, seed: int) -> RunConfig:
         """The configuration of one run; the same seed means the same data order, subset and masks in every cell.
 
+        Where the study is tuned, the settings that were chosen for the cell are in it as soon as there are any.
+
         Raises:
             BadConfig: it cannot work, or `changes` set what an axis sets, so that the cell's name would not be true.
         """
+        chosen = next((choice.settings for choice in self.chosen if choice.cell == cell), {})
+        return self._config(cell, seed, nested(chosen), is_tested=True)
+
+    def trial(self, cell: Cell, number: int) -> RunConfig:
+        """The configuration of one trial: a run with the settings of a point, which is never tested."""
+        assert self.tune is not None  # others have no trials
+        return self._config(cell, TUNING_SEED, nested(self.tune.points[number]), is_tested=False)
+
+    def searched(self, cell: Cell) -> list[str]:
+        """Paths of the settings that the trials of a cell search; those of pretraining mean nothing from scratch."""
+        paths = sorted(self.tune.space) if self.tune else []
+        return [path for path in paths if cell.pretrain != NONE or not path.startswith("pretrain.")]
+
+    def _config(self, cell: Cell, seed: int, settings: Mapping[str, Any], *, is_tested: bool) -> RunConfig:
         raw = presets.compose(
             self.settings,
             model=cell.model,
             task=cell.task,
             pretrain=cell.pretrain,
             init=None if cell.init == NONE else cell.init,
-            changes=self._changes(cell, seed),
+            changes=presets.merge(self._changes(cell, seed), settings),
         )
+        if "test" in raw:
+            raise BadConfig("test: a study tests its runs, and its trials never; leave this setting out")
+        raw["test"] = is_tested
         try:
             config = self._sized(RunConfig.from_dict(raw), cell)
         except BadConfig as error:
@@ -247,6 +288,24 @@ class Study:
             own = presets.merge(own, more)
         return {key: value for key, value in own.items() if key != "match_params"}
 
+    def _refuse_wrong_space(self) -> None:
+        """Every trial must be possible, and search what nothing else says."""
+        if self.tune is None:
+            return
+        presets.refuse_idle(nested(self.tune.points[0]), self._pretrains())
+        fixed = {"changes": self.changes} | {f"variant '{name}'": table for name, table in self.variants.items()}
+        for path, (where, table) in product(self.tune.space, fixed.items()):
+            if sets(table, path):
+                raise BadConfig(f"tune.space: {path} is searched, but {where} sets it; leave it out of one of them")
+        for cell, (number, point) in product(self.cells(), enumerate(self.tune.points)):
+            try:
+                config = self.trial(cell, number)
+            except BadConfig as error:
+                raise BadConfig(f"tune.space: trial {number + 1} cannot work: {error}") from error
+            for path in self.searched(cell):
+                if _setting(config, path) != point[path]:
+                    raise BadConfig(f"tune.space: cell '{cell.label}': something else decides {path}; leave it out")
+
     def _refuse_unknown_coordinates(self) -> None:
         known = {axis.name for axis in fields(Cell)}
         places = [("exclude", place) for place in self.exclude]
@@ -285,6 +344,14 @@ class Study:
 def baseline_init(model: str) -> str:
     """The structured init a model has by default, or NONE where it has no state space."""
     return getattr(MIXERS[model].Config(), "init", NONE)
+
+
+def _setting(config: RunConfig, path: str) -> Any:
+    """What a configuration says at a path."""
+    value: Any = config
+    for step in path.split("."):
+        value = getattr(value.options if isinstance(value, Part) and step != "name" else value, step)
+    return value
 
 
 def _has(cell: Cell, coordinates: Mapping[str, Any]) -> bool:

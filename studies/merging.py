@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ssm_priors import atomic, presets
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.errors import BadConfig
 from ssm_priors.folder import LOCK, claimed
+from ssm_priors.studies import tuning
 from ssm_priors.studies.grid import Study
 from ssm_priors.studies.ledger import Ledger
 from ssm_priors.studies.runner import STUDY, Run, plan
@@ -39,8 +41,9 @@ def unite(studies: Mapping[Path, Study], out: Path) -> tuple[Study, list[str]]:
     if len(studies) < 2:
         raise BadConfig("one study folder was given; two or more different ones were expected")
     whole = _whole(list(studies.values()))
-    runs = plan(whole, out)
     with claimed(out, STUDY, whole.to_toml(), lambda path: _refuse_other(whole, path)):
+        tuning.unite(studies, out)
+        runs = plan(whole, out)
         notes = [note for run in runs if not run.is_done and (note := _take(run, list(studies)))]
         ledger = Ledger(out)
         ledger.plan({run.name: run.state for run in runs})
@@ -84,7 +87,7 @@ def _fractions(studies: Sequence[Study]) -> tuple[float, ...]:
 
 def _take(run: Run, folders: Sequence[Path]) -> str:
     """Bring a run from the first folder where it is well and done, or else begun; gives what there is to tell."""
-    here = [Run(run.cell, run.seed, run.config, folder / "runs" / run.name) for folder in folders]
+    here = [replace(run, folder=folder / "runs" / run.name) for folder in folders]
     well = [one for one in here if one.folder.exists() and not one.damage()]
     done = [one for one in well if one.is_done]
     if not well:
@@ -95,7 +98,7 @@ def _take(run: Run, folders: Sequence[Path]) -> str:
     atomic.write_folder(run.folder, _filled(source.folder, copy))
     if len({Checkpoint.read(one.folder / CHECKPOINT).digest for one in done}) > 1:
         places = " and ".join(str(one.folder) for one in done)
-        return f"{run.cell.label} (seed {run.seed}): {places} hold different weights; the first are taken"
+        return f"{run.label}: {places} hold different weights; the first are taken"
     return ""
 
 

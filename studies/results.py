@@ -24,7 +24,7 @@ from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadCheckpoint, BadData
 from ssm_priors.metrics import Metric, metric_for, metric_of
 from ssm_priors.registry import TASKS
-from ssm_priors.studies import audits
+from ssm_priors.studies import audits, tuning
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.runner import FAILURE
 from ssm_priors.training.journal import columns
@@ -108,10 +108,12 @@ def collect(study: Study, out: Path) -> xr.Dataset:
         Dims model, init, pretrain, task, fraction, budget, variant, seed: the variables of `NUMBERS`, `status` (flags
         of `Status`), `reason`, `fingerprint`; with example besides: `score` (NaN = no such run or example); with task
         alone: `answer` and `unit`, which say what its metric is, and `chance`, the metric of the best constant answer.
+        Attributes: the study with what its trials have chosen; audits; provenance; where it was tuned, all trials.
 
     Raises:
         BadData: runs of one task were tested on different examples, so that they cannot be compared.
     """
+    study = tuning.settled(study, out)
     runs = study.runs()
     results = {(cell, seed): read_run(Path(out) / "runs" / config.fingerprint, config) for cell, seed, config in runs}
     coordinates = {axis: list(dict.fromkeys(getattr(cell, axis) for cell, _, _ in runs)) for axis in AXES}
@@ -133,6 +135,8 @@ def collect(study: Study, out: Path) -> xr.Dataset:
     )
     dataset.attrs = {"study": study.to_toml(), "provenance": json.dumps(_provenance(results), sort_keys=True)}
     dataset.attrs["audits"] = json.dumps({name: asdict(found) for name, found in audits.read(Path(out)).items()})
+    if study.tune:
+        dataset.attrs["tuned"] = json.dumps(tuning.document(tuning.read(out)))
     return dataset.assign({name: dataset[name].astype(str) for name in TEXTS})
 
 
@@ -140,6 +144,11 @@ def metric(results: xr.Dataset, task: str) -> Metric:
     """What the results of a task are values of."""
     here = results.sel(task=task)
     return metric_for(here.answer.item(), here.unit.item())
+
+
+def tried(results: xr.Dataset) -> list[tuning.Tried]:
+    """The trials of every cell that has had them; none where nothing was tuned."""
+    return list(tuning.parsed(results.attrs.get("tuned", "[]")).values())
 
 
 def read_run(folder: Path, config: RunConfig) -> RunResult:

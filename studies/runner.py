@@ -1,5 +1,7 @@
 """A study from plan to results: claim what is not done, run it, tell what happens, here and elsewhere.
 
+Where a study is tuned, the trials of its cells come first, all of them; then the runs, with what they have chosen.
+
 Several runners may be at work in one study folder, started at any time on any system that sees it. Each claims a run in
 the ledger when a worker is free for it, the largest first; what another has claimed, it waits for. A run is done when
 its checkpoint is there; one that is damaged is set aside under another name and run again.
@@ -10,22 +12,23 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from ssm_priors import atomic
 from ssm_priors.config import RunConfig
-from ssm_priors.errors import BadConfig, RunFailed, SsmPriorsError
-from ssm_priors.folder import claimed, is_held, needing_room, out_of_room
-from ssm_priors.studies import audits
+from ssm_priors.errors import BadCheckpoint, BadConfig, BadData, RunFailed, SsmPriorsError
+from ssm_priors.folder import claimed, held, is_held, needing_room, out_of_room
+from ssm_priors.metrics import metric_of
+from ssm_priors.studies import audits, tuning
 from ssm_priors.studies.engines.engine import Engine, Job, Message
-from ssm_priors.studies.grid import Cell, Study
+from ssm_priors.studies.grid import TUNING_SEED, Cell, Study
 from ssm_priors.studies.ledger import Entry, Ledger, State
 from ssm_priors.training.loop import StepReport
-from ssm_priors.training.run import CHECKPOINT, CONFIG, examine
+from ssm_priors.training.run import CHECKPOINT, CONFIG, examine, read_trial
 
 STUDY = "study.toml"
 FAILURE = "failed.txt"
@@ -39,17 +42,26 @@ SECOND_TRIES = 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a study and where it lives."""
+    """One run of a study, or one of its trials, and where it lives."""
 
     cell: Cell
     seed: int
     config: RunConfig
     folder: Path
+    trial: int | None = None
+    """Which of its cell's trials it is; None for a run that is tested."""
+    hindrance: str = ""
+    """Why it cannot be begun."""
 
     @property
     def name(self) -> str:
         """Its fingerprint."""
         return self.folder.name
+
+    @property
+    def label(self) -> str:
+        """What people read."""
+        return f"{self.cell.label} ({f'seed {self.seed}' if self.trial is None else f'trial {self.trial + 1}'})"
 
     @property
     def is_done(self) -> bool:
@@ -70,6 +82,17 @@ class Run:
         except SsmPriorsError as error:
             return str(error)
         return ""
+
+    def found(self) -> tuning.Found:
+        """Of a trial: its validation metric, or why it has none."""
+        if self.is_done:
+            try:
+                checkpoint = read_trial(self.folder, self.config)
+            except (BadCheckpoint, BadData) as error:
+                return None, str(error).replace(str(self.folder), self.name)
+            return checkpoint.record["metrics"][f"validation_{metric_of(checkpoint.spec).name}"], ""
+        path = self.folder / FAILURE
+        return None, path.read_text(encoding="utf-8", errors="replace") if path.exists() else "it did not end"
 
     def set_aside(self) -> Path:
         """Give what lies in its folder another name; gives the new place."""
@@ -97,18 +120,48 @@ class Run:
 class Event:
     """Something that happened to a run."""
 
-    kind: Literal["note", "kept", "started", "step", "again", "finished", "elsewhere", "failed"]
-    """Again: its worker died, and it will be begun again. Elsewhere: another runner has finished it."""
+    kind: Literal["note", "kept", "started", "step", "again", "finished", "elsewhere", "failed", "decided"]
+    """Again: its worker died, and it will be begun again. Elsewhere: another runner has finished it. Decided: the
+    trials have, so that the runs are now known."""
     run: Run | None = None
-    """None for a note about the study as a whole."""
+    """None where it happened to the study as a whole."""
     report: StepReport | None = None
     reason: str = ""
+    runs: tuple[Run, ...] = ()
+    """Those that the trials have decided on."""
 
 
 def plan(study: Study, out: Path) -> list[Run]:
-    """Every run of a study, with its folder under `out`; one that several cells share is there once."""
-    runs = [Run(cell, seed, config, out / "runs" / config.fingerprint) for cell, seed, config in study.runs()]
-    return list({run.name: run for run in reversed(runs)}.values())[::-1]
+    """Every run of a study, with its folder under `out`; one that several cells share is there once.
+
+    Before them the trials that are still to decide something; until they have, the runs that depend on them are those
+    of the settings before any choice, and stand for what is not known yet.
+    """
+    study = tuning.settled(study, out)
+    return [*_trials(study, out), *_runs(study, out)]
+
+
+def _trials(study: Study, out: Path) -> list[Run]:
+    """Of the cells of a settled study that have no settings yet."""
+    every = tuning.trials(study, tuning.undecided(study))
+    return _once(Run(cell, TUNING_SEED, config, _place(config, out), trial) for cell, trial, config in every)
+
+
+def _runs(study: Study, out: Path) -> list[Run]:
+    """Those of a settled study that are tested."""
+    return _once(Run(cell, seed, config, _place(config, out)) for cell, seed, config in study.runs())
+
+
+def _place(config: RunConfig, out: Path) -> Path:
+    return out / "runs" / config.fingerprint
+
+
+def _once(runs: Iterable[Run]) -> list[Run]:
+    """Each folder once, as the first run that lives there."""
+    first: dict[str, Run] = {}
+    for run in runs:
+        first.setdefault(run.name, run)
+    return list(first.values())
 
 
 def execute(study: Study, out: Path, engine: Engine) -> Iterator[Event]:
@@ -131,16 +184,29 @@ def execute(study: Study, out: Path, engine: Engine) -> Iterator[Event]:
         with closing(ledger):
             yield from _announce(ledger, runs, out)
             yield from (Event("note", reason=leak) for leak in leaks)
-            ledger.plan({run.name: run.state for run in runs})
+            if trials := [run for run in runs if run.trial is not None]:
+                yield from _Sitting(trials, ledger, engine).events()
+                runs = _decided(study, out, trials)
+                yield Event("decided", reason="the trials have decided on settings", runs=tuple(runs))
             yield from _Sitting(runs, ledger, engine).events()
+
+
+def _decided(study: Study, out: Path, trials: list[Run]) -> list[Run]:
+    """The runs of a study whose trials have ended; those of a cell where all of them failed are hindered."""
+    with held(out, PATIENCE):
+        tried = tuning.decide(study, out, {run.name: run.found() for run in trials})
+    runs = _runs(tuning.settled(study, out), out)
+    failed = {cell: one.reason for cell, one in tried.items() if one.best is None}
+    return [replace(run, hindrance=failed.get(run.cell, "")) for run in runs]
 
 
 class _Sitting:
     """One runner's time at work: what it has not seen the end of, what the ledger last said, what runs here."""
 
     def __init__(self, runs: list[Run], ledger: Ledger, engine: Engine):
+        ledger.plan({run.name: run.state for run in runs})
         self.ledger, self.engine = ledger, engine
-        self.open = {run.name: run for run in sorted(runs, key=lambda run: -run.size)}  # cells may share a run
+        self.open = {run.name: run for run in sorted(runs, key=lambda run: -run.size)}
         self.rows: dict[str, Entry] = ledger.entries()
         self.looked = time.monotonic()
         self.here: dict[str, float] = {}
@@ -190,6 +256,9 @@ class _Sitting:
             yield self._end("elsewhere", run)
             return
         self.here[run.name] = 0.0
+        if run.hindrance:
+            yield from self._take(Message(run.name, "failed", run.hindrance))
+            return
         self.engine.start(Job(run.config, run.folder))
 
     def _take(self, message: Message) -> Iterator[Event]:
@@ -268,6 +337,8 @@ def _announce(ledger: Ledger, runs: list[Run], out: Path) -> Iterator[Event]:
 def _refuse_other(study: Study, path: Path) -> None:
     """A folder's study may be run again or extended (more seeds, more values), never replaced by another."""
     before = Study.read(path)
+    if before.tune != study.tune:
+        raise BadConfig(f"{path.parent} holds a study with other trials (table tune). Choose another --out")
     lost = {config.fingerprint for *_, config in before.runs()} - {config.fingerprint for *_, config in study.runs()}
     if lost:
         raise BadConfig(

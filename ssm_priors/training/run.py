@@ -2,7 +2,7 @@
 
 1. pretraining, if asked for: the training split's inputs only; no labels, no other split; the last weights are kept
 2. the head is dropped, a fresh one put on, everything finetuned on the labels with a fresh optimiser
-3. the weights with the best value of the validation metric are tested, once
+3. the weights with the best value of the validation metric are tested, once; those of a trial never are
 
 Source: Amos, Berant, Gupta 2023, arXiv 2310.02980, section 2.
 """
@@ -67,7 +67,8 @@ def run(
 ) -> Checkpoint:
     """Train and test one run, or go on with it, or just read it if it is done.
 
-    Leaves `run.toml`, `metrics.csv`, `pretrained.pt` (after a pretraining), `test.npz` and `ckpt.pt` in the folder.
+    Leaves `run.toml`, `metrics.csv`, `pretrained.pt` (after a pretraining), `test.npz` (but not of a trial) and
+    `ckpt.pt` in the folder.
 
     Args:
         config: everything that decides the result.
@@ -104,7 +105,7 @@ def run(
             with _deterministic(threads), assembled(devices, where.type, others) as team:
                 _train_and_test(config, folder, where, journal, saved, watch, team)
         journal.discard_state()
-        checkpoint = read_finished(folder, config)[0]
+        checkpoint = _read_ended(folder, config)
         if is_old:
             trained_on = checkpoint.record.get("provenance", {}).get("data_sha256")
             _refuse_other_data(folder, trained_on, TASKS[config.task.name].load(config.task.options).sha256)
@@ -119,11 +120,11 @@ def read_finished(folder: Path, config: RunConfig | None = None) -> tuple[Checkp
         config: the configuration it must have been trained with; None takes the checkpoint's word.
 
     Raises:
-        BadCheckpoint, BadData: damaged, or not of this run.
+        BadCheckpoint, BadData: damaged, or not of this run, or a trial.
     """
-    checkpoint = Checkpoint.read(folder / CHECKPOINT)
-    if config is not None and checkpoint.config != config:
-        raise BadData(f"{folder / CHECKPOINT} is of another run, {checkpoint.config.fingerprint}")
+    checkpoint = _read_own(folder, config)
+    if not checkpoint.config.test:
+        raise BadData(f"{folder} holds a trial, which was never tested: its configuration has test = false")
     prediction, target = _read_test(folder / TEST)
     metric = metric_of(checkpoint.spec)
     if target.ndim != (1 if checkpoint.spec.answer == "class" else 2):
@@ -135,6 +136,33 @@ def read_finished(folder: Path, config: RunConfig | None = None) -> tuple[Checkp
     return checkpoint, prediction, target
 
 
+def read_trial(folder: Path, config: RunConfig) -> Checkpoint:
+    """What a trial left, whose record has the validation metric and nothing of the test split.
+
+    Raises:
+        BadCheckpoint, BadData: damaged, or not of this run, or tested.
+    """
+    checkpoint = _read_own(folder, config)
+    if checkpoint.config.test or (folder / TEST).exists():
+        raise BadData(f"{folder} was tested; a trial was expected, which never is")
+    value = checkpoint.record.get("metrics", {}).get(f"validation_{metric_of(checkpoint.spec).name}")
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise BadData(f"{folder / CHECKPOINT} has no validation {metric_of(checkpoint.spec).title}")
+    return checkpoint
+
+
+def _read_own(folder: Path, config: RunConfig | None) -> Checkpoint:
+    checkpoint = Checkpoint.read(folder / CHECKPOINT)
+    if config is not None and checkpoint.config != config:
+        raise BadData(f"{folder / CHECKPOINT} is of another run, {checkpoint.config.fingerprint}")
+    return checkpoint
+
+
+def _read_ended(folder: Path, config: RunConfig) -> Checkpoint:
+    """As `read_finished` or `read_trial` does, whichever it is."""
+    return read_finished(folder, config)[0] if config.test else read_trial(folder, config)
+
+
 def examine(folder: Path, config: RunConfig) -> None:
     """Find out whether a run can be kept, or gone on with, or begun, with what lies in its folder; trains nothing.
 
@@ -142,7 +170,7 @@ def examine(folder: Path, config: RunConfig) -> None:
         BadCheckpoint, BadConfig, BadData: damaged, or not of this run.
     """
     if (folder / CHECKPOINT).exists():
-        read_finished(folder, config)
+        _read_ended(folder, config)
     elif folder.exists():
         _examine_unfinished(folder, config)
 
@@ -181,14 +209,9 @@ def _train_and_test(
     finally:
         journal.close()
     load_exactly(model, weights)
-    tested = evaluate(model.to(device), task.test, config.finetune.batch_size, device, task.spec)
-    _write_test(folder / TEST, tested)
-    metrics = {
-        f"validation_{metric.name}": progress.best_metric,
-        f"test_{metric.name}": tested.value,
-        "test_loss": tested.loss,
-        "test_examples": len(task.test),
-    }
+    metrics = {f"validation_{metric.name}": progress.best_metric}
+    if config.test:
+        metrics |= _test(model.to(device), task, config, folder, device)
     memory = {
         "process_peak_memory_bytes": process_peak_memory(),
         "device_peak_memory_bytes": device_peak_memory(device),
@@ -257,6 +280,14 @@ def _origin(journal: Journal, device: torch.device) -> dict[str, Any]:
 def _extended(before: list[int], devices: int) -> list[int]:
     """The numbers of devices that a run was trained on, one after the other."""
     return before if before[-1:] == [devices] else [*before, devices]
+
+
+def _test(model: Model, task: Task, config: RunConfig, folder: Path, device: torch.device) -> dict[str, float]:
+    """Answer the test split, once; leaves every prediction, gives the metrics."""
+    tested = evaluate(model, task.test, config.finetune.batch_size, device, task.spec)
+    _write_test(folder / TEST, tested)
+    name = f"test_{metric_of(task.spec).name}"
+    return {name: tested.value, "test_loss": tested.loss, "test_examples": len(task.test)}
 
 
 def prepare(config: RunConfig, whole: Task | None = None) -> Task:

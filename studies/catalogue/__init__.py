@@ -2,8 +2,9 @@
 
 A file has a `title`, a `question`, and the fields of `studies.grid.Study`: the axes `models`, `inits`, `pretrains`,
 `tasks`, `fractions`, `budgets` and `variants`, the number of `seeds`, `baseline`, `preset`, `changes` to the preset,
-cells to `exclude`, and its `claims`. A table `presets.NAME` holds fields that are others with that preset: the axes of
-the study at paper size. A file anywhere else is read in the same way; there, title and question may be absent.
+the trials to `tune` by, cells to `exclude`, and its `claims`. A table `presets.NAME` holds fields that are others with
+that preset: the axes of the study at paper size. A file anywhere else is read in the same way; there, title and
+question may be absent.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Entry:
         axes = {key: _as_axis(key, given.pop(key), own[key]) for key in list(given) if key in own}
         preset = axes.get("preset", self.raw.get("preset", own["preset"]))
         raw = self.raw | self.presets.get(preset, {}) | axes
+        if "tune" in axes:
+            raw["tune"] = _tuned_anew(self.raw | self.presets.get(preset, {}), axes["tune"])
         if "preset" in axes:
             raw.pop("settings", None)  # those of the preset that the file was made with
         return Study.from_dict(raw | {"changes": merge(raw.get("changes", {}), given)})
@@ -85,6 +88,14 @@ def load(name: str) -> Entry:
     if not isinstance(presets, dict) or not all(isinstance(table, dict) for table in presets.values()):
         raise BadConfig(f"{name}: presets: tables presets.NAME were expected, {presets!r} was given")
     return Entry(Path(name).stem, raw=raw, presets=presets, **words)
+
+
+def _tuned_anew(raw: Mapping[str, Any], given: Any) -> Any:
+    """A study's table `tune` with what was given laid over it; its points are drawn again."""
+    own = raw.get("tune", {})
+    if not isinstance(own, Mapping) or not isinstance(given, Mapping):
+        return given
+    return merge({key: value for key, value in own.items() if key != "points"}, given)
 
 
 def _as_axis(key: str, value: Any, default: Any) -> Any:

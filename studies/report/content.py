@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from ssm_priors.analyses.charts import page, theme
-from ssm_priors.metrics import ACCURACY
+from ssm_priors.metrics import ACCURACY, Metric
 from ssm_priors.studies import results as runs
 from ssm_priors.studies import statistics
 from ssm_priors.studies.claims import Answer, answers
@@ -32,6 +32,7 @@ from ssm_priors.studies.report.measures import Measures, measures
 from ssm_priors.studies.report.published import benchmark_of, published
 from ssm_priors.studies.report.words import flat, listed, methods, parts, protocol
 from ssm_priors.studies.statistics import CellScore, Effect
+from ssm_priors.studies.tuning import Tried
 
 Extra = tuple[str, Sequence[theme.Figure], Sequence[page.Table]]
 """A section of somebody else's: title, figures, tables."""
@@ -60,6 +61,7 @@ def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequ
         Section("Compute", [compute(scores, results), Paragraph("not measured.", "Energy:")]),
         Section("Runs without a result", [without_result(table, results)]),
         Section("Leak audit", [audited(results)]),
+        *tried(study, results, measured),
         Section("How it was done", [*told_protocol(study, results), used(study), settings(study)]),
         Section("Methods, to paste", [Paragraph(methods(study, results))]),
         Section("Every run", [every_run(table, results, measured)]),
@@ -301,6 +303,39 @@ def audited(results: xr.Dataset) -> Table | Paragraph:
         for pair, count in one["exact"].items()
     ]
     return Table("leaks", "Examples that stand in two splits", columns, rows, AUDITED)
+
+
+TRIED = (
+    "What was tried before the runs, on the validation split alone, and the settings that all runs of the cell then "
+    "had. Median and worst are those of the trials that ended well; one that failed counts as worse than any. The best "
+    "of several noisy values is too good: what settings are worth is said by the test results, from other seeds."
+)
+
+
+def tried(study: Study, results: xr.Dataset, measured: Measures) -> Iterator[Section]:
+    """The trials of every cell; nothing where nothing was tuned."""
+    if study.tune is None:
+        return
+    found = [one for one in runs.tried(results) if runs.is_cell(results, one.cell)]
+    columns = [*labels.axes(results), Column("trials", "number"), Column("failed", "number")]
+    columns += [Column("chosen settings", "text"), *measured.columns()]
+    columns += [Column(f"{which} validation{measured.unit}", "number") for which in ("best", "median", "worst")]
+    rows = [
+        [*labels.coordinates(one.cell, results), *_tried(one, runs.metric(results, one.cell.task), measured)]
+        for one in found
+    ]
+    table = Table("tried", "Trials of every cell", columns, rows, TRIED)
+    yield Section("What was tried", [table if rows else Paragraph("The trials have not ended yet.")])
+
+
+def _tried(one: Tried, metric: Metric, measured: Measures) -> list[Text]:
+    values = one.values(metric)
+    failed = len(one.trials) - len(values)
+    chosen = Text("none: all failed", "bad") if one.best is None else ", ".join(flat(one.trials[one.best].settings))
+    spread = [values[0], float(np.median(values)), values[-1]] if values else [None] * 3
+    numbers = [measured.text(one.cell.task, value) if value is not None else "" for value in spread]
+    told = Text(str(failed), "bad" if failed else "")
+    return row(str(len(one.trials)), told, chosen, *measured.names(one.cell.task), *numbers)
 
 
 # --- how and where ---------------------------------------------------------------------------------------------------

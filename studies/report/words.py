@@ -14,8 +14,8 @@ from ssm_priors.config import ModelConfig, Part, PhaseConfig, RunConfig
 from ssm_priors.models.protocols import HasSsmParameters
 from ssm_priors.objectives.objective import StartsElsewhere
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS, source, summary
-from ssm_priors.studies import bootstrap, statistics
-from ssm_priors.studies.grid import NONE, Cell, Study
+from ssm_priors.studies import bootstrap, space, statistics
+from ssm_priors.studies.grid import NONE, TUNING_SEED, Cell, Study
 from ssm_priors.studies.report.measures import measures, spoken
 from ssm_priors.studies.results import at, is_cell
 from ssm_priors.training import run as method
@@ -38,11 +38,13 @@ LEARNED = {
 def protocol(study: Study, results: xr.Dataset) -> list[tuple[str, str]]:
     """What was done: a lead word and its sentences, in the order in which it happened."""
     configs = {cell: study.config(cell, 0) for cell in study.cells()}
+    is_tuned = study.tune is not None
     parts = [
         ("Tasks", tasks(configs, results)),
-        ("Models", models(configs, results)),
-        ("Pretraining", pretraining(configs)),
-        ("Finetuning", finetuning(configs, results)),
+        ("Tuning", tuning(study)),
+        ("Models", models(configs, results, is_tuned)),
+        ("Pretraining", pretraining(configs, is_tuned)),
+        ("Finetuning", finetuning(configs, results, is_tuned)),
         ("Selection", _what_pretraining_saw(configs) + SELECTED),
         ("Seeds", seeds(study)),
         ("Statistics", resampling(results)),
@@ -77,6 +79,7 @@ def parts(study: Study) -> list[tuple[str, str, str, str]]:
 def references(study: Study) -> list[str]:
     """Sources of what was used, each once: the method, the parts, the statistics."""
     sources = [source(method), *(origin for *_, origin in parts(study)), source(bootstrap)]
+    sources += [source(space)] if study.tune else []
     single = [each.strip().rstrip(".") for origin in sources for each in origin.split(";")]
     return list(dict.fromkeys(each for each in single if each))
 
@@ -104,11 +107,41 @@ def _share(config: RunConfig, answer: str) -> str:
     return f"{config.fraction:.3g} of the training split" + (", stratified by class" if answer == "class" else "")
 
 
-def models(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
+TRIED = (
+    "Every cell had {trials} before its runs, each with seed {seed:,}, which no run that is reported has: the same "
+    "points of one space for all cells, from a scrambled Sobol sequence. Searched were {space}. {scratch}A trial ended "
+    "with its validation and never saw a test example. The settings of the cell's best trial by the validation metric "
+    "(the first of equals; one that failed counts as the worst) are those of all its runs."
+)
+FEWER = (
+    "Settings of pretraining mean nothing from scratch, so there the same number of trials searched fewer settings. "
+)
+
+
+def tuning(study: Study) -> str:
+    """How settings were chosen; empty where they were not."""
+    if study.tune is None:
+        return ""
+    searched = listed([f"{path} {_range(given)}" for path, given in study.tune.space.items()])
+    cells = study.cells()
+    scratch = FEWER if len({len(study.searched(cell)) for cell in cells}) > 1 else ""
+    trials = f"{study.tune.trials} trial{'' if study.tune.trials == 1 else 's'}"
+    return TRIED.format(trials=trials, seed=TUNING_SEED, space=searched, scratch=scratch)
+
+
+def _range(given: dict[str, Any]) -> str:
+    """'from 0.001 to 0.1 (logarithmic)', or 'in 0, 0.1 and 0.2'."""
+    if "values" in given:
+        return f"in {listed([str(value) for value in given['values']])}"
+    kinds = [word for key, word in (("whole", "whole numbers"), ("log", "logarithmic")) if given.get(key)]
+    return f"from {given['low']:g} to {given['high']:g}" + (f" ({', '.join(kinds)})" if kinds else "")
+
+
+def models(configs: dict[Cell, RunConfig], results: xr.Dataset, is_tuned: bool = False) -> str:
     """Every model's size and options, with the inits it was given."""
     sizes: dict[tuple[str, str], int] = {}
     for cell, config in configs.items():
-        key = _named(cell, configs), _model(config.model)
+        key = _named(cell, configs, is_tuned), _model(config.model)
         sizes[key] = max(sizes.get(key, 0), _count(results, cell, "parameters"))
     named = [(name, text + (f", {size:,} parameters" if size else "")) for (name, text), size in sizes.items()]
     inits: dict[str, list[str]] = {}
@@ -119,10 +152,10 @@ def models(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
     return _sentences(named, "had", "had") + (f" The state space of {listed(starts)}." if starts else "")
 
 
-def pretraining(configs: dict[Cell, RunConfig]) -> str:
+def pretraining(configs: dict[Cell, RunConfig], is_tuned: bool = False) -> str:
     """Objectives with their options, and how they were optimised; empty where nothing was pretrained."""
     named = [
-        (_named(cell, configs), _pretrained(config.pretrain, cell, _long(config, "pretrain")))
+        (_named(cell, configs, is_tuned), _pretrained(config.pretrain, cell, _long(config, "pretrain")))
         for cell, config in configs.items()
         if config.pretrain
     ]
@@ -148,12 +181,12 @@ def _what_pretraining_saw(configs: Iterable[Cell]) -> str:
     return PRETRAINED + (OUTSIDE if any(map(_elsewhere, pretrained)) else "")
 
 
-def finetuning(configs: dict[Cell, RunConfig], results: xr.Dataset) -> str:
+def finetuning(configs: dict[Cell, RunConfig], results: xr.Dataset, is_tuned: bool = False) -> str:
     """How the labels were learned."""
     learned = {task: LEARNED[answer] for task, answer in zip(results.task.values, results.answer.values, strict=True)}
     return _sentences(
         (
-            _named(cell, configs),
+            _named(cell, configs, is_tuned),
             f"finetuned on {learned[cell.task]}, {_phase(config.finetune, cell, _long(config, 'finetune'))}",
         )
         for cell, config in configs.items()
@@ -208,9 +241,10 @@ def flat(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield f"{name} = {value}"
 
 
-def _named(cell: Cell, cells: Iterable[Cell]) -> str:
-    """A model, with its task where there are several: settings may differ by both."""
-    return f"{cell.model} on {cell.task}" if len({each.task for each in cells}) > 1 else cell.model
+def _named(cell: Cell, cells: Iterable[Cell], is_tuned: bool) -> str:
+    """A model, with its task where there are several: settings may differ by both; where they were tuned, the cell."""
+    name = f"'{cell.label}'" if is_tuned else cell.model
+    return f"{name} on {cell.task}" if len({each.task for each in cells}) > 1 else name
 
 
 def _sentences(named: Iterable[tuple[str, str]], one: str = "was", several: str = "were") -> str:

@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 import errno
-import os
-from collections.abc import Callable
 
 import pytest
+from runners import OneByOne, die, fail, fill_the_disk, train
 
 from ssm_priors.errors import RunFailed
 from ssm_priors.studies import ledger
-from ssm_priors.studies.engines.engine import Message, Workers, perform
 from ssm_priors.studies.grid import Study
 from ssm_priors.studies.ledger import Ledger, State
 from ssm_priors.studies.runner import FAILURE, SECOND_TRIES, execute, plan
 from ssm_priors.training.run import run
 
 TINY = {"model": {"d_model": 8, "layers": 1, "mixer": {"d_state": 4}}, "finetune": {"epochs": 1}}
-
-
-class OneByOne:
-    """An engine that does a job when it is asked what happened, in the way it is told."""
-
-    def __init__(self, do: Callable):
-        self.do, self.jobs, self.begun = do, [], []
-
-    @property
-    def free(self):
-        return 0 if self.jobs else 1
-
-    def start(self, job):
-        self.jobs.append(job)
-        self.begun.append(job.name)
-
-    def wait(self, seconds):
-        return [self.do(self.jobs.pop())] if self.jobs else []
-
-    def close(self):
-        self.jobs = []
-
-
-def train(job):
-    return perform(job, Workers(count=1, device="cpu"), lambda message: None)
-
-
-def die(job):
-    return Message(job.name, "died", "the worker process was ended by SIGKILL")
-
-
-def fail(job):
-    return Message(job.name, "failed", "boom")
-
-
-def fill_the_disk(job):
-    return Message(job.name, "no room", os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture

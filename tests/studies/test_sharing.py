@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import xarray as xr
+from runners import runner, told, wait_for
 
 from ssm_priors.studies import ledger, results
 from ssm_priors.studies.grid import Study
@@ -21,7 +19,6 @@ from ssm_priors.studies.ledger import State
 from ssm_priors.studies.runner import plan
 from ssm_priors.training.run import run
 
-SCRIPT = Path(__file__).with_name("run_study.py")
 TINY = {"model": {"d_model": 8, "layers": 1, "mixer": {"d_state": 4}}}
 SPENT = ["finetune_seconds", "pretrain_seconds", "process_peak_memory", "device_peak_memory"]
 """What differs between two runs of the same: how long they took, and in what process."""
@@ -31,25 +28,6 @@ pytestmark = pytest.mark.xdist_group("sharing")
 def study_of(seeds: int, epochs: int, **axes) -> Study:
     changes = TINY | {"finetune": {"epochs": epochs}}
     return Study.from_dict({"tasks": ["digits"], "fractions": [0.1], "seeds": seeds, "changes": changes, **axes})
-
-
-def runner(study: Study, out: Path, workers: int = 1) -> subprocess.Popen:
-    line = [sys.executable, str(SCRIPT), str(out), study.to_toml(), str(workers)]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def told(process: subprocess.Popen) -> list[list]:
-    """All events of a runner that ends by itself."""
-    said, errors = process.communicate(timeout=300)
-    assert "Traceback" not in errors, errors
-    return [json.loads(line) for line in said.splitlines()]
-
-
-def wait_for(condition) -> None:
-    limit = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
 
 
 def undisturbed(study: Study, out: Path) -> xr.Dataset:
