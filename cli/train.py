@@ -17,7 +17,8 @@ from ssm_priors.config import RunConfig
 from ssm_priors.training.loggers.logger import refuse_missing
 from ssm_priors.training.loop import StepReport
 from ssm_priors.training.provenance import kernels
-from ssm_priors.training.run import CHECKPOINT, pick_device, preflight, read_finished, run
+from ssm_priors.training.run import CHECKPOINT, pick_device, read_finished, run
+from ssm_priors.training.stages import preflight
 from ssm_priors.training.team import refuse_devices
 
 

@@ -28,7 +28,8 @@ from ssm_priors.tasks.task import Task
 from ssm_priors.training.compute import Flops, expected_shapes, phase_flops, step_flops
 from ssm_priors.training.loop import Phase, StepReport
 from ssm_priors.training.optimiser import adamw
-from ssm_priors.training.run import CHECKPOINT, staged
+from ssm_priors.training.run import CHECKPOINT
+from ssm_priors.training.stages import staged
 from ssm_priors.training.teacher import taught, teacher_of
 
 MOST_TIMED = 5e10

@@ -13,7 +13,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,24 +23,22 @@ import torch
 from torch import Tensor
 
 from ssm_priors import atomic
-from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints.checkpoint import FINISHED, PRETRAINED, Checkpoint, load_exactly
-from ssm_priors.config import Budget, RunConfig
+from ssm_priors.config import RunConfig
 from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import claimed, refuse_foreign, remove_leftovers
 from ssm_priors.metrics import metric_of
-from ssm_priors.models.build import Model, build, check_names, parameter_count
-from ssm_priors.objectives.objective import BringsWeights, Objective
-from ssm_priors.objectives.supervised import Supervised
-from ssm_priors.registry import OBJECTIVES, TASKS
-from ssm_priors.tasks.task import Split, Task, fraction_of, words_of
+from ssm_priors.models.build import Model, parameter_count
+from ssm_priors.registry import TASKS
+from ssm_priors.tasks.task import Task
 from ssm_priors.training.allocator import keep_freed_memory
-from ssm_priors.training.compute import phase_flops, steps_within
+from ssm_priors.training.compute import phase_flops
 from ssm_priors.training.evaluate import Evaluation, evaluate
 from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loggers.logger import Loggers, refuse_missing
 from ssm_priors.training.loop import Phase, Watch, train
 from ssm_priors.training.provenance import device_peak_memory, process_peak_memory, provenance
+from ssm_priors.training.stages import begun, model_of, phases_of, prepare, trains
 from ssm_priors.training.team import Team, assembled, refuse_devices
 
 if TYPE_CHECKING:
@@ -200,7 +197,7 @@ def _train_and_test(
     if saved:
         _refuse_other_data(folder, saved.data_sha256, task.sha256)
     journal.devices = _extended(saved.devices if saved else [], team.size)
-    phases = _phases(config, task)
+    phases = phases_of(config, task)
     metric = metric_of(task.spec)
     journal.open(saved.metrics_bytes if saved else 0, metric)
     try:
@@ -241,11 +238,11 @@ def _train_phases(
             continue
         if progress.phase != phase.name:
             progress, saved = progress.next(phase.name), None
-        model = _begun(config, phase.spec, phase.objective)
+        model = begun(config, phase.spec, phase.objective)
         if carried is not None:
             load_exactly(model, carried, fresh="head.")
         weights: dict[str, Tensor] = model.state_dict()
-        if _trains(phase):
+        if trains(phase):
             weights = train(phase, model, fabric, journal, progress, saved.tensors if saved else None, watch, team)
         if phase.name == "pretrain":
             carried = weights
@@ -262,7 +259,7 @@ def _follow(raw: dict[str, Any], folder: Path, kind: str, threads: int, malloc_t
         keep_freed_memory()
     config, journal = RunConfig.from_dict(raw), Journal(folder, math.inf)
     with _deterministic(threads):
-        phases = _phases(config, prepare(config))
+        phases = phases_of(config, prepare(config))
         fabric = _fabric(kind, config, team)
         _train_phases(config, folder, phases, fabric, journal, journal.read(), lambda report: None, team)
 
@@ -290,90 +287,6 @@ def _test(model: Model, task: Task, config: RunConfig, folder: Path, device: tor
     return {name: tested.value, "test_loss": tested.loss, "test_examples": len(task.test)}
 
 
-def prepare(config: RunConfig, whole: Task | None = None) -> Task:
-    """The task with its training split cut to the fraction; refuses what cannot work, before any training.
-
-    Args:
-        config: of the run.
-        whole: its task, if it was loaded before.
-
-    Raises:
-        UnknownName: an init that does not exist.
-        BadConfig: a batch larger than the split, a fraction that leaves a class without examples.
-        BadData: data that are not there.
-    """
-    check_names(config.model)
-    task = whole if whole is not None else TASKS[config.task.name].load(config.task.options)
-    subset = fraction_of(task.train, config.fraction, task.spec.classes, config.seed)
-    for name, phase in (("pretrain", config.pretrain), ("finetune", config.finetune)):
-        if phase and phase.batch_size > len(subset):
-            raise BadConfig(
-                f"{name}.batch_size: {phase.batch_size} is larger than the training split's {len(subset)} examples"
-            )
-    return Task(_scaled(task.spec, subset), subset, task.validation, task.test, task.sha256)
-
-
-def preflight(config: RunConfig) -> None:
-    """Find out whether a run can work, before it leaves a trace: loads its data, builds its model.
-
-    Raises:
-        UnknownName, BadConfig, BadData
-    """
-    for _ in staged(config):
-        pass
-
-
-def staged(config: RunConfig, whole: Task | None = None) -> Iterator[tuple[Phase, Model, Task]]:
-    """Each phase of a run, with its model as it is built for it and its task; trains nothing, raises as `preflight`."""
-    task = prepare(config, whole)
-    for phase in _phases(config, task):
-        yield phase, _begun(config, task.spec, phase.objective), task
-
-
-def _begun(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
-    """The model as a phase finds it; with weights from elsewhere, where the objective brings them.
-
-    Raises:
-        BadConfig: they are those of a model with other settings.
-    """
-    model = _model(config, spec, objective)
-    if isinstance(objective, BringsWeights):
-        _refuse_other_model(config, objective)
-        load_exactly(model, objective.weights(words_of(TASKS[config.task.name], config.task.options, spec)))
-    return model
-
-
-def _refuse_other_model(config: RunConfig, objective: BringsWeights) -> None:
-    wanted = dict(objective.settings())
-    mixer = wanted.pop("mixer")
-    given = {name: getattr(config.model, name) for name in wanted} | {"mixer.name": config.model.mixer.name}
-    wanted |= {f"mixer.{name}": value for name, value in mixer.items()}
-    given |= {f"mixer.{name}": getattr(config.model.mixer.options, name, None) for name in mixer if name != "name"}
-    other = [name for name, value in wanted.items() if given[name] != value]
-    if other:
-        asked = " ".join(f"--set model.{name}={str(wanted[name]).lower()}" for name in wanted if name != "mixer.name")
-        raise BadConfig(
-            f"these weights are of a model with other settings than this one ({', '.join(other)}). "
-            f"Theirs are: --model {mixer['name']} {asked}"
-        )
-
-
-def _trains(phase: Phase) -> bool:
-    return not isinstance(phase.objective, BringsWeights)
-
-
-def _model(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
-    """The model of a phase as it is built, with the head that its objective asks for; no weights carried over yet."""
-    return build(
-        config.model,
-        spec,
-        config.seed,
-        outputs=objective.outputs,
-        pooled=objective.pooled,
-        stand_ins=objective.stand_ins,
-    )
-
-
 def pick_device(name: str) -> torch.device:
     """ "cpu", "cuda", or for "auto" CUDA if it is there and does a complex FFT and float64; raises BadConfig."""
     if name not in ("auto", "cpu", "cuda"):
@@ -394,80 +307,22 @@ def _works(device: str) -> bool:
         return False
 
 
-def _phases(config: RunConfig, task: Task) -> list[Phase]:
-    """The phases in order. The first is given neither labels nor any split but the training one."""
-    phases = []
-    if config.pretrain and config.pretrain.objective:
-        part = config.pretrain.objective
-        objective = OBJECTIVES[part.name](part.options, task.spec)
-        if task.spec.kind not in objective.kinds:
-            raise BadConfig(
-                f"objective '{part.name}' works with {' and '.join(objective.kinds)} inputs, but those of task "
-                f"'{config.task.name}' are of kind {task.spec.kind}. See: ssmp list objectives"
-            )
-        inputs = task.train.without_labels()
-        phases.append(Phase("pretrain", config.pretrain, objective, inputs, None, config.seed, task.spec))
-    phases.append(
-        Phase("finetune", config.finetune, Supervised(task.spec), task.train, task.validation, config.seed, task.spec)
-    )
-    if config.budget is None:
-        return phases
-    pretrain = config.budget.pretrain_share if len(phases) > 1 and _trains(phases[0]) else 0.0
-    return [
-        replace(phase, allowed=_allowed(config, task, phase, config.budget, pretrain)) if _trains(phase) else phase
-        for phase in phases
-    ]
-
-
-def _allowed(config: RunConfig, task: Task, phase: Phase, budget: Budget, pretrain: float) -> int:
-    """The steps that a phase's part of the budget pays for, pretraining's share being known.
-
-    Raises:
-        BadConfig: it does not pay for a single one.
-    """
-    part = pretrain if phase.name == "pretrain" else 1 - pretrain
-    if budget.steps is not None:
-        first = round(pretrain * budget.steps)
-        allowed = first if phase.name == "pretrain" else budget.steps - first
-    else:
-        assert budget.flops is not None
-        allowed = steps_within(phase, _model(config, task.spec, phase.objective), part * budget.flops)
-    if allowed < 1:
-        raise BadConfig(f"budget: {part:.0%} of it does not pay for one step of {phase.name}; allow more")
-    return allowed
-
-
 def _compute(config: RunConfig, task: Task, phases: list[Phase], progress: Progress) -> dict[str, Mapping[str, float]]:
     """What training took, by phase; FLOPs are counted on models of their own, after all training is done."""
     shapes = progress.shapes
     # a run that an older version began has not counted its first steps
-    whole = [phase for phase in phases if sum(shapes.get(phase.name, {}).values()) == phase.steps and _trains(phase)]
+    whole = [phase for phase in phases if sum(shapes.get(phase.name, {}).values()) == phase.steps and trains(phase)]
     flops = {}
     for phase in whole:
-        flops[phase.name] = phase_flops(phase, _model(config, task.spec, phase.objective), shapes[phase.name])
+        flops[phase.name] = phase_flops(phase, model_of(config, task.spec, phase.objective), shapes[phase.name])
     return {
         "flops": {name: count.training for name, count in flops.items()},
         "forward_flops": {name: count.forward for name, count in flops.items()},
-        "steps": {phase.name: phase.steps if _trains(phase) else 0 for phase in phases},
+        "steps": {phase.name: phase.steps if trains(phase) else 0 for phase in phases},
         "examples": progress.examples,
         "tokens": {name: progress.tokens[name] for name in flops},
         "seconds": progress.seconds,
     }
-
-
-def _scaled(spec: TaskSpec, train: Split) -> TaskSpec:
-    """For real answers: the scale that makes those of the training examples 0 on average, with deviation 1.
-
-    Raises:
-        BadData: the answers are all the same.
-    """
-    if spec.answer != "values":
-        return spec
-    targets = train.labels.double()
-    deviation = targets.std(correction=0).item()
-    if deviation == 0:
-        raise BadData(f"all {len(train)} training examples have the same target, {targets[0].tolist()}")
-    return replace(spec, mean=targets.mean().item(), deviation=deviation)
 
 
 def _write_test(path: Path, tested: Evaluation) -> None:

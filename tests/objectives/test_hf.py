@@ -23,7 +23,8 @@ from ssm_priors.registry import OBJECTIVES
 from ssm_priors.studies.grid import Study
 from ssm_priors.studies.report import words
 from ssm_priors.tasks.letters import WORDS
-from ssm_priors.training.run import preflight, run
+from ssm_priors.training.run import run
+from ssm_priors.training.stages import preflight
 
 pytest.importorskip("tokenizers", reason="the tokenizer of a language model is read with tokenizers")
 

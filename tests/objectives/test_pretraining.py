@@ -152,7 +152,7 @@ def test_fifty_steps_lower_the_loss(name, kind):
 
 @pytest.mark.parametrize(("name", "task"), [("span", "digits"), ("infill", "mnist")])
 def test_an_objective_for_another_kind_of_input_is_refused_before_anything_runs(name, task):
-    from ssm_priors.training.run import preflight
+    from ssm_priors.training.stages import preflight
 
     with pytest.raises(BadConfig, match="works with token inputs"):
         preflight(config(task={"name": task}, pretrain={"objective": {"name": name}, "epochs": 1, "batch_size": 10}))

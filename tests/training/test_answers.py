@@ -24,7 +24,8 @@ from ssm_priors.studies.grid import Study
 from ssm_priors.studies.report import report
 from ssm_priors.studies.statistics import effects, scores
 from ssm_priors.training.evaluate import evaluate
-from ssm_priors.training.run import prepare, read_finished, run
+from ssm_priors.training.run import read_finished, run
+from ssm_priors.training.stages import prepare
 
 CPU = torch.device("cpu")
 NAMES = ("large", "rate", "same", "double", "waves")

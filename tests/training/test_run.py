@@ -18,7 +18,8 @@ from ssm_priors.registry import MIXERS, OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Split, Task
 from ssm_priors.training.allocator import malloc_tuning
 from ssm_priors.training.evaluate import evaluate
-from ssm_priors.training.run import pick_device, prepare, run
+from ssm_priors.training.run import pick_device, run
+from ssm_priors.training.stages import prepare
 
 CPU = torch.device("cpu")
 BOTH = config(pretrain=masked(), finetune={"epochs": 2, "batch_size": 50}, model={"dropout": 0.1})
