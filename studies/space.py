@@ -126,7 +126,8 @@ def _checked(path: str, given: Mapping[str, Any]) -> dict[str, Any]:
         raise BadConfig(f"{where}: a range has no '{key}'. {suggest(key, KEYS)}".rstrip())
     if "values" in given:
         return _checked_values(where, given)
-    low, high = given.get("low"), given.get("high")
+    low: Any = given.get("low")
+    high: Any = given.get("high")
     is_log, is_whole = given.get("log", False), given.get("whole", False)
     if not all(isinstance(flag, bool) for flag in (is_log, is_whole)):
         raise BadConfig(f"{where}: log and whole are true or false")
