@@ -11,12 +11,14 @@ from ssm_priors.studies import catalogue
 from ssm_priors.studies.report.words import flat
 from ssm_priors.studies.tuning import trials
 
+WORDS = ("title", "question")
+
 
 def list_studies(output: Output) -> int:
     """Name and title of every study in the catalogue."""
     entries = [catalogue.load(name) for name in catalogue.names()]
-    output.json([{"name": entry.name, "title": entry.title, "question": entry.question.strip()} for entry in entries])
-    output.table(["name", "what"], [[entry.name, entry.title] for entry in entries])
+    output.json([{"name": entry.name, **{word: entry.raw[word].strip() for word in WORDS}} for entry in entries])
+    output.table(["name", "what"], [[entry.name, entry.raw["title"]] for entry in entries])
     return 0
 
 
@@ -24,14 +26,14 @@ def show(name: str, given: Mapping[str, Any], output: Output) -> int:
     """What a study asks and what it consists of; raises UnknownName, BadConfig."""
     entry = catalogue.load(name)
     study = entry.study(given)
-    axes = {key: value for key, value in study.to_dict().items() if key != "settings"}
+    axes = {key: value for key, value in study.to_dict().items() if key not in (*WORDS, "settings")}
     cells = study.cells()
     runs = len({config.fingerprint for *_, config in [*trials(study), *study.runs()]})
-    document = {"name": entry.name, "title": entry.title, "question": entry.question.strip(), **axes}
+    document = {"name": entry.name, "title": study.title, "question": study.question.strip(), **axes}
     output.json(document | {"cells": [asdict(cell) for cell in cells], "runs": runs})
-    output.text(f"{entry.title or entry.name}\n")
-    if entry.question:
-        output.text(f"{entry.question.strip()}\n")
+    output.text(f"{study.title or entry.name}\n")
+    if study.question:
+        output.text(f"{study.question.strip()}\n")
     for key, value in axes.items():
         if value or value is False:
             output.text(f"{key}: {_shown(key, value)}")

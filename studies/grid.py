@@ -22,6 +22,8 @@ from ssm_priors.models.sizing import matched
 from ssm_priors.registry import INITS, MIXERS, OBJECTIVES, TASKS
 from ssm_priors.studies.space import Tune, nested, sets
 
+NEWER = ("title", "question", "budgets", "variants", "exclude", "match_params", "claims", "tune", "chosen")
+"""Fields of a study that came after the first ones: where they say nothing its record leaves them out, as it did."""
 NONE = "none"
 """The value of an axis that does not apply (init of a Transformer) or that is off (pretraining from scratch)."""
 
@@ -90,6 +92,9 @@ class Choice:
 class Study:
     """The axes of a grid and what is the same in all its runs."""
 
+    title: str = ""
+    question: str = ""
+    """What it asks, in words."""
     models: Annotated[tuple[str, ...], MinLen(1)] = ("s4d",)
     inits: tuple[str, ...] = ()
     """Inits besides the baseline; none named means the baseline alone."""
@@ -165,8 +170,8 @@ class Study:
         """Nested plain values; what is absent (None) is left out."""
         plain = asdict(self)
         claims = [{key: value for key, value in claim.items() if value is not None} for claim in plain["claims"]]
-        absent = [name for name in ("tune", "chosen") if not plain[name]]  # as before there was any such thing
-        return {name: value for name, value in plain.items() if name not in absent} | {"claims": claims}
+        absent = [name for name in NEWER if not plain[name]]
+        return {name: value for name, value in (plain | {"claims": claims}).items() if name not in absent}
 
     def to_toml(self) -> str:
         """The study as TOML text."""

@@ -58,8 +58,9 @@ def _whole(studies: Sequence[Study]) -> Study:
     """The grid that holds them all; raises BadConfig where there is none."""
     tables = [study.to_dict() for study in studies]
     first = tables[0]
-    same = [name for name in first if name not in (*UNITED, "fractions", "seeds", "baseline")]
-    if unlike := [name for name in same if any(table[name] != first[name] for table in tables)]:
+    names = dict.fromkeys(name for table in tables for name in table)
+    same = [name for name in names if name not in (*UNITED, "fractions", "seeds", "baseline")]
+    if unlike := [name for name in same if any(table.get(name) != first.get(name) for table in tables)]:
         raise BadConfig(f"these studies were made with other settings: {', '.join(unlike)} differ; they stay apart")
     axes: dict[str, Any] = {name: _together([table[name] for table in tables]) for name in UNITED}
     axes |= {"fractions": _fractions(studies), "seeds": max(study.seeds for study in studies)}

@@ -21,7 +21,6 @@ from ssm_priors.presets import merge
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.studies.grid import Study
 
-WORDS = ("title", "question")
 SPELLED: dict[str, Callable[[str], str]] = {
     "tasks": TASKS.spelled,
     "pretrains": OBJECTIVES.spelled,
@@ -34,8 +33,6 @@ class Entry:
     """A study as a file describes it."""
 
     name: str
-    title: str
-    question: str
     raw: dict[str, Any]
     """The fields of `Study`."""
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -81,13 +78,10 @@ def load(name: str) -> Entry:
         raw = read_toml(Path(name))
     else:
         raise UnknownName("study", name, names())
-    words = {word: raw.pop(word, "") for word in WORDS}
-    if faults := [word for word, text in words.items() if not isinstance(text, str)]:
-        raise BadConfig(f"{name}: {faults[0]}: text was expected, {words[faults[0]]!r} was given")
     presets = raw.pop("presets", {})
     if not isinstance(presets, dict) or not all(isinstance(table, dict) for table in presets.values()):
         raise BadConfig(f"{name}: presets: tables presets.NAME were expected, {presets!r} was given")
-    return Entry(Path(name).stem, raw=raw, presets=presets, **words)
+    return Entry(Path(name).stem, raw, presets)
 
 
 def _tuned_anew(raw: Mapping[str, Any], given: Any) -> Any:

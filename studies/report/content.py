@@ -50,7 +50,7 @@ def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequ
     scores, effects, table = statistics.scores(results), statistics.effects(results), runs.table(results)
     measured, names = measures(results), Names()
     sections = [
-        Section("What was asked", [asked(study)]),
+        Section("What was asked", [*([Paragraph(study.question.strip())] if study.question else []), asked(study)]),
         *claimed(answers(study, results)),
         Section("What was found", [in_short(effects), found(effects, measured)]),
         Section(measured.title, [main(scores, results, measured), *beside_published(study, scores)]),
@@ -71,8 +71,8 @@ def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequ
 
 
 def title(study: Study) -> str:
-    """'s4d on mnist: does it matter where training starts?'."""
-    return f"{listed(study.models)} on {listed(study.tasks)}: does it matter where training starts?"
+    """The study's own, or 's4d on mnist: does it matter where training starts?'."""
+    return study.title or f"{listed(study.models)} on {listed(study.tasks)}: does it matter where training starts?"
 
 
 # --- what was asked and found ----------------------------------------------------------------------------------------

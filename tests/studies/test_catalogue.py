@@ -28,9 +28,9 @@ def path(tmp_path):
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_study_of_the_catalogue_can_be_made_and_says_what_it_asks(name):
     entry = catalogue.load(name)
-    assert entry.title
-    assert entry.question.strip().endswith((".", "?"))
     study = entry.study()
+    assert study.title
+    assert study.question.strip().endswith((".", "?"))
     assert len(study.runs()) == len(study.cells()) * study.seeds
     assert study.claims, "a study says what it tests"
 
@@ -45,7 +45,7 @@ def test_every_study_can_be_made_at_its_other_sizes(name):
 
 def test_a_file_is_read_as_the_catalogue_is(path):
     entry = catalogue.load(path)
-    assert (entry.name, entry.title, entry.question) == ("mine", "Data", "Does it matter?")
+    assert (entry.name, entry.study().title, entry.study().question) == ("mine", "Data", "Does it matter?")
     assert entry.study().config(entry.study().cells()[0], 0).finetune.epochs == 3
 
 
@@ -88,4 +88,4 @@ def test_unknown_names_and_broken_files_are_refused(tmp_path):
         catalogue.load(str(tmp_path / "broken.toml"))
     (tmp_path / "number.toml").write_text("title = 3")
     with pytest.raises(BadConfig, match="text was expected"):
-        catalogue.load(str(tmp_path / "number.toml"))
+        catalogue.load(str(tmp_path / "number.toml")).study()
