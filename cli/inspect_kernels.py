@@ -26,6 +26,8 @@ from ssm_priors.cli.looking import number, stages
 from ssm_priors.cli.output import Output
 from ssm_priors.training.allocator import keep_freed_memory
 
+GAIN_POINTS = 129
+"""Frequencies at which the page draws responses: one every two pixels."""
 RANGE = "Median (5%..95%) over channels and modes; 90% energy lag: over channels and directions."
 
 
@@ -135,7 +137,8 @@ def _figures(source: Source, dataset: xr.Dataset, look: Look) -> list[page.Figur
     figures += [spectrum_charts.memory(dataset), spectrum_charts.density(looking.layers_of(density, look.layers))]
     if length is None:
         return figures
-    gain = along_stages({stage: response(model, length=length) for stage, model in models.items()}, source)
+    gains = {stage: response(model, GAIN_POINTS, length) for stage, model in models.items()}
+    gain = along_stages(gains, source)
     return [*figures, spectrum_charts.gain(looking.layers_of(gain, look.layers))]
 
 
