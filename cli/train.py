@@ -14,6 +14,7 @@ from ssm_priors.cli.data import make_ready
 from ssm_priors.cli.evaluate import describe
 from ssm_priors.cli.output import Output
 from ssm_priors.config import RunConfig
+from ssm_priors.errors import BadConfig
 from ssm_priors.training.loggers.logger import refuse_missing
 from ssm_priors.training.loop import StepReport
 from ssm_priors.training.provenance import kernels
@@ -50,7 +51,13 @@ def train(
     loggers: tuple[str, ...],
     output: Output,
 ) -> int:
-    """Train and test; prints the metric with its interval and where the files are."""
+    """Train and test; prints the metric with its interval and where the files are.
+
+    Raises:
+        SsmPriorsError: wrong use, found before any training; or the run broke down.
+    """
+    if not config.test:
+        raise BadConfig("test = false makes a run a trial of a study with a table tune; remove it to train and test")
     refuse_devices(config, devices, pick_device(device).type)
     refuse_missing(loggers)
     make_ready([config.task], output)
