@@ -20,6 +20,7 @@ from ssm_priors.analyses.charts import (
     thin,
 )
 from ssm_priors.analyses.schema import COURSE, NULL
+from ssm_priors.registry import MIXERS
 
 from .chart_data import ALL_STAGES, LARGE, ONE, axis_titles, channel, frame, made, results, rows, units
 from .conftest import strict_json
@@ -390,7 +391,8 @@ def test_a_study_is_dashed_from_scratch_and_whole_after_pretraining_in_the_model
 
 
 def test_models_of_one_colour_differ_in_shape():
-    models = ("dlr", "s5")
+    names = list(MIXERS)
+    models = (names[0], names[len(theme.PALETTE)])  # there are fewer colours than models
     assert len({theme.model_colour(model) for model in models}) == 1
     figure = studies.against_fraction(results(models, ("none",)))
     shape = channel(figure, "shape")[0]["scale"]

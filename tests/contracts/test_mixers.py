@@ -230,7 +230,7 @@ def test_stepping_equals_the_whole_sequence_at_once(name, options, skip, dtype, 
 @pytest.mark.parametrize("expand", [0, 2])
 def test_stepping_through_a_block_equals_the_whole_sequence_at_once(name, options, norm, norm_position, expand):
     mixer = mixer_alone(name, causal=True, **options)
-    block = Block(mixer, d_model=4, expand=expand, norm=norm, norm_position=norm_position, dropout=0.3).double()
+    block = Block(mixer, d_model=4, width=4 * expand, norm=norm, norm_position=norm_position, dropout=0.3).double()
     block(normal(3, 20, 4, seed=9), torch.tensor([20, 20, 20]))  # running statistics that are not 0 and 1
     block.eval()
     u = normal(2, 50, 4)

@@ -446,7 +446,7 @@ def test_models_with_other_settings_are_told_apart(tmp_path):
     assert "peak learning rate of 0.02" in text["Finetuning"]
     assert "transformer was finetuned on the cross-entropy of the labels" in text["Finetuning"]
     assert "peak learning rate of 0.005, weight decay" in text["Finetuning"]  # it trains nothing apart
-    assert "feed-forward of 2 times the width" in text["Models"]
+    assert "feed-forward of 64 channels" in text["Models"]
 
 
 def test_tasks_are_told_apart_where_settings_may_differ_by_them(tmp_path):

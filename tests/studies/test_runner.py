@@ -160,6 +160,6 @@ def test_a_run_that_two_cells_share_is_done_and_kept_once(tmp_path):
         {"tasks": ["digits"], "fractions": [0.1], "pretrains": ["masked"], "variants": variants, "changes": TINY}
     )
     names = [run.name for run in plan(study, tmp_path)]
-    assert (len(names), len(set(names))) == (4, 3)
+    assert (len(study.runs()), len(names), len(set(names))) == (4, 3, 3)
     assert kinds(study, tmp_path, train) == ["finished"] * 3
     assert kinds(study, tmp_path, fail) == ["kept"] * 3
