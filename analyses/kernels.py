@@ -14,6 +14,7 @@ is 0 at lag 0. Computed in float64 from the parameters as they stand, without a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ FLOOR = 1e-9
 """Of a kernel's largest value: what lies below is rounding of a sum of modes, whose sign means nothing."""
 
 _AXES = ("stage", "layer", "channel", "direction")
+_AT_ONCE = 2
+"""Layers computed at a time."""
 _ROWS = 4
 """Kernels measured at a time: their temporary arrays then stay in the processor's cache."""
 
@@ -92,20 +95,22 @@ def kernels_of_stages(stages: Mapping[str, HasMixers], length: int, dtype: DType
 
 
 def _dataset(stages: Sequence[Sequence[HasKernel]], length: int, dtype: DTypeLike = np.float64) -> xr.Dataset:
-    """(stage, layer, channel, direction, ...), the stages not named; one layer at a time is held in float64."""
+    """(stage, layer, channel, direction, ...), the stages not named; few layers at a time are held in float64."""
     if length < 1:
         raise BadConfig(f"length {length}: a kernel has at least 1 lag")
     directions, channels, _ = impulse_response(stages[0][0], 1).shape
     values = np.empty((len(stages), len(stages[0]), channels, directions, length), dtype)
-    numbers: dict[str, list[np.ndarray]] = {}
-    for places in np.ndindex(values.shape[:2]):
-        kernel = impulse_response(stages[places[0]][places[1]], length)
-        values[places].swapaxes(0, 1)[:] = kernel
-        for name, found in profile(kernel).items():
-            numbers.setdefault(name, []).append(found.swapaxes(0, 1))
+
+    def measured(place: tuple[int, int]) -> dict[str, np.ndarray]:
+        kernel = impulse_response(stages[place[0]][place[1]], length)
+        values[place].swapaxes(0, 1)[:] = kernel
+        return {name: found.swapaxes(0, 1) for name, found in profile(kernel).items()}
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # NumPy and torch leave Python to others while they compute
+        layers = list(pool.map(measured, np.ndindex(values.shape[:2])))
     variables = {"kernel": labelled("kernel", [*_AXES, "lag"], values)}
-    for name, layers in numbers.items():
-        whole = np.stack(layers).reshape(*values.shape[:2], *layers[0].shape)
+    for name in layers[0]:
+        whole = np.stack([layer[name] for layer in layers]).reshape(*values.shape[:2], *layers[0][name].shape)
         variables[name] = labelled(name, [*_AXES, "share"][: whole.ndim], whole)
     coords = (
         index("layer", range(values.shape[1]))
