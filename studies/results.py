@@ -25,7 +25,7 @@ from ssm_priors.errors import BadCheckpoint, BadData
 from ssm_priors.metrics import Metric, metric_for, metric_of
 from ssm_priors.registry import TASKS
 from ssm_priors.studies import audits, tuning
-from ssm_priors.studies.grid import Cell, Study
+from ssm_priors.studies.grid import NONE, Cell, Study
 from ssm_priors.studies.runner import FAILURE
 from ssm_priors.training.journal import columns
 from ssm_priors.training.run import CHECKPOINT, read_finished
@@ -197,6 +197,16 @@ def is_cell(results: xr.Dataset, cell: Cell) -> bool:
 def at(results: xr.Dataset, cell: Cell) -> xr.Dataset:
     """All seeds of one cell: dims seed, example."""
     return results.sel(asdict(cell))
+
+
+def phases(cell: Cell) -> list[str]:
+    """Those that its runs have."""
+    return [phase for phase in PHASES if phase != "pretrain" or cell.pretrain != NONE]
+
+
+def mean(results: xr.Dataset, cell: Cell, name: str) -> float:
+    """Of a number of `NUMBERS`, over the seeds that have it; NaN where none does."""
+    return float(at(results, cell)[name].mean())
 
 
 def table(results: xr.Dataset) -> pd.DataFrame:

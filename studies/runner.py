@@ -29,6 +29,7 @@ from ssm_priors.studies.grid import TUNING_SEED, Cell, Study
 from ssm_priors.studies.ledger import Entry, Ledger, State
 from ssm_priors.training.loop import StepReport
 from ssm_priors.training.run import CHECKPOINT, CONFIG, examine, read_trial
+from ssm_priors.training.stages import spt_share
 
 STUDY = "study.toml"
 FAILURE = "failed.txt"
@@ -315,8 +316,7 @@ def share_of(config: RunConfig, report: StepReport) -> float:
 def _weights(config: RunConfig) -> tuple[float, float]:
     """Of pretraining, and of finetuning."""
     if config.budget:
-        pretrain = config.budget.pretrain_share if config.pretrain else 0.0
-        return pretrain, 1 - pretrain
+        return spt_share(config), 1 - spt_share(config)
     return config.pretrain.epochs if config.pretrain else 0, config.finetune.epochs
 
 

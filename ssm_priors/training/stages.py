@@ -13,7 +13,7 @@ from ssm_priors.checkpoints.checkpoint import load_exactly
 from ssm_priors.config import Budget, RunConfig
 from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.models.build import Model, build, check_names
-from ssm_priors.objectives.objective import BringsWeights, Objective
+from ssm_priors.objectives.objective import BringsWeights, Objective, StartsElsewhere
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Split, Task, fraction_of, words_of
@@ -124,19 +124,27 @@ def phases_of(config: RunConfig, task: Task) -> list[Phase]:
     )
     if config.budget is None:
         return phases
-    pretrain = config.budget.pretrain_share if len(phases) > 1 and trains(phases[0]) else 0.0
     return [
-        replace(phase, allowed=_allowed(config, task, phase, config.budget, pretrain)) if trains(phase) else phase
+        replace(phase, allowed=_allowed(config, task, phase, config.budget)) if trains(phase) else phase
         for phase in phases
     ]
 
 
-def _allowed(config: RunConfig, task: Task, phase: Phase, budget: Budget, pretrain: float) -> int:
-    """The steps that a phase's part of the budget pays for, pretraining's share being known.
+def spt_share(config: RunConfig) -> float:
+    """Of a budget, the part of pretraining: 0 from scratch, and where somebody else has pretrained."""
+    objective = config.pretrain and config.pretrain.objective
+    if not (config.budget and objective) or isinstance(OBJECTIVES[objective.name], StartsElsewhere):
+        return 0.0
+    return config.budget.pretrain_share
+
+
+def _allowed(config: RunConfig, task: Task, phase: Phase, budget: Budget) -> int:
+    """The steps that a phase's part of the budget pays for.
 
     Raises:
         BadConfig: it does not pay for a single one.
     """
+    pretrain = spt_share(config)
     part = pretrain if phase.name == "pretrain" else 1 - pretrain
     if budget.steps is not None:
         first = round(pretrain * budget.steps)

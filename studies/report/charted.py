@@ -66,8 +66,7 @@ def against_compute(scores: Sequence[CellScore], results: xr.Dataset, names: Nam
 
 def _flops(results: xr.Dataset, cell: Cell) -> float:
     """Of both phases, mean over the seeds that are done."""
-    phases = [phase for phase in runs.PHASES if phase != "pretrain" or cell.pretrain != NONE]
-    return sum(float(runs.at(results, cell)[f"{phase}_flops"].mean()) for phase in phases)
+    return sum(runs.mean(results, cell, f"{phase}_flops") for phase in runs.phases(cell))
 
 
 def _against(

@@ -225,27 +225,19 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1, ""))
 
 def compute(scores: Sequence[CellScore], results: xr.Dataset) -> Table:
     """What every cell cost, by phase."""
-    phases = [(score.cell, phase) for score in scores for phase in _phases(score.cell)]
-    flops = [_mean(results, cell, f"{phase}_flops") for cell, phase in phases]
+    phases = [(score.cell, phase) for score in scores for phase in runs.phases(score.cell)]
+    flops = [runs.mean(results, cell, f"{phase}_flops") for cell, phase in phases]
     factor, prefix = next((each for each in PREFIXES if np.nanmax([0, *flops]) >= each[0]), PREFIXES[-1])
     columns = [*labels.axes(results), Column("phase"), Column(f"{prefix}FLOP", "number")]
     columns += [Column(name, "number") for name in ("steps", "examples", "tokens", "seconds", "peak memory, MiB")]
     rows = []
     for (cell, phase), flop in zip(phases, flops, strict=True):
-        counts = [labels.whole(_mean(results, cell, f"{phase}_{name}")) for name in ("steps", "examples", "tokens")]
-        seconds = _mean(results, cell, f"{phase}_seconds")
+        counts = [labels.whole(runs.mean(results, cell, f"{phase}_{name}")) for name in ("steps", "examples", "tokens")]
+        seconds = runs.mean(results, cell, f"{phase}_seconds")
         memory = labels.whole(_memory(results, cell) / 2**20)
         numbers = [labels.significant(flop / factor), *counts, labels.significant(seconds), memory]
         rows.append([*labels.coordinates(cell, results), *row(runs.PHASES[phase], *numbers)])
     return Table("compute", "What training took", columns, rows, COUNTED)
-
-
-def _phases(cell: Cell) -> list[str]:
-    return [phase for phase in runs.PHASES if phase != "pretrain" or cell.pretrain != NONE]
-
-
-def _mean(results: xr.Dataset, cell: Cell, name: str) -> float:
-    return float(runs.at(results, cell)[name].mean())
 
 
 def _memory(results: xr.Dataset, cell: Cell) -> float:

@@ -19,6 +19,7 @@ from ssm_priors.studies.grid import NONE, TUNING_SEED, Cell, Study
 from ssm_priors.studies.report.measures import measures, spoken
 from ssm_priors.studies.results import at, is_cell
 from ssm_priors.training import run as method
+from ssm_priors.training.stages import spt_share
 
 PRETRAINED = (
     "Pretraining saw the inputs of the task's own training examples and nothing else: no labels, no validation or test "
@@ -287,10 +288,10 @@ def _long(config: RunConfig, phase: str) -> str:
     budget = config.budget
     if budget is None:
         return f"{getattr(config, phase).epochs} epochs"
-    first = budget.pretrain_share if config.pretrain else 0.0
+    first = spt_share(config)
     share = first if phase == "pretrain" else 1 - first
     amount = f"{budget.steps:,} steps" if budget.steps is not None else f"{budget.flops:.3g} FLOP"
-    return f"as many steps as {share:.0%} of {amount} pay for" if config.pretrain else f"{amount}"
+    return f"as many steps as {share:.0%} of {amount} pay for" if first else f"{amount}"
 
 
 def _phase(phase: PhaseConfig, cell: Cell, long: str) -> str:

@@ -24,7 +24,7 @@ from ssm_priors.studies.grid import Study
 from ssm_priors.studies.report import words
 from ssm_priors.tasks.letters import WORDS
 from ssm_priors.training.run import run
-from ssm_priors.training.stages import preflight
+from ssm_priors.training.stages import phases_of, preflight, prepare, spt_share
 
 pytest.importorskip("tokenizers", reason="the tokenizer of a language model is read with tokenizers")
 
@@ -171,6 +171,13 @@ def test_a_run_starts_from_the_weights_takes_no_step_before_finetuning_and_says_
     assert set(cost["flops"]) == {"finetune"}
     far = (finished.tensors[layer] - pretrained.tensors[layer]).abs().max()
     assert 0 < far < 0.1
+
+
+def test_of_a_budget_finetuning_has_all_where_nothing_is_pretrained_here(folder):
+    settings = parity(folder, budget={"steps": 8, "pretrain_share": 0.25})
+    _, finetune = phases_of(settings, prepare(settings))
+    assert spt_share(settings) == 0
+    assert finetune.steps == 8
 
 
 def test_a_report_does_not_claim_that_anything_was_pretrained_here(folder):
