@@ -16,7 +16,7 @@ from ssm_priors.errors import RunFailed
 from ssm_priors.folder import needing_room
 from ssm_priors.registry import ENGINES
 from ssm_priors.studies.engines.engine import Workers
-from ssm_priors.studies.forecast import Outline, Pace, count, finished_seconds, survey, time_phases
+from ssm_priors.studies.forecast import Outline, Pace, count, finished_seconds, loaded, survey, time_phases
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.runner import STUDY, execute, plan, workers_for
 from ssm_priors.studies.tuning import settled
@@ -93,11 +93,11 @@ def _foretell(
     open_runs = Counter(run.cell for run in plan(study, out) if not run.is_done)
     runs_a_cell = study.seeds + (study.tune.trials if study.tune else 0)
     rows = []
-    for cell, outline in outlines.items():
-        config = study.config(cell, seed=0)
-        seconds = known.get(cell) or sum(time_phases(config, device, means.threads).values())
-        flops = sum(one.training for one in count(config).values())
-        rows.append(_row(cell, names[cell], runs_a_cell, open_runs[cell], outline, flops, seconds, cell in known))
+    for cell, config, task in loaded(study):
+        seconds = known.get(cell) or sum(time_phases(config, device, means.threads, task).values())
+        flops = sum(one.training for one in count(config, task).values())
+        about = (runs_a_cell, open_runs[cell], outlines[cell], flops, seconds, cell in known)
+        rows.append(_row(cell, names[cell], *about))
     total = _total(rows, workers)
     output.json({"cells": rows, "total": total})
     columns = ["cell", "runs", "to do", "parameters", "steps", "FLOPs a run", "time a run", "disk a run"]

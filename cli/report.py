@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from ssm_priors.errors import BadConfig, BadData
 from ssm_priors.folder import held
 from ssm_priors.models.protocols import HasAttention
 from ssm_priors.studies import results, tuning
-from ssm_priors.studies.claims import Answer, answers
+from ssm_priors.studies.claims import Answer
+from ssm_priors.studies.findings import find
 from ssm_priors.studies.grid import NONE, Study
 from ssm_priors.studies.report import report as html
 from ssm_priors.studies.report.learned import sections
 from ssm_priors.studies.runner import PATIENCE
-from ssm_priors.studies.statistics import CellScore, Effect, effects, scores
+from ssm_priors.studies.statistics import CellScore, Effect
 
 
 def report(paths: list[Path], output: Output) -> int:
@@ -63,31 +65,31 @@ def present(study: Study, out: Path, output: Output) -> None:
     study = tuning.settled(study, out)
     with held(out, PATIENCE):  # another runner of the same study may end at the same time
         dataset = results.collect(study, out)
-        written = html.write(study, dataset, out, sections(dataset, out))
+        findings = find(study, dataset)
+        written = html.write(study, dataset, out, findings, sections(dataset, out))
         files = {"results": results.write(dataset, out), **written}
-    cells, gaps, answered = scores(dataset), effects(dataset), answers(study, dataset)
     output.json(
         {
-            "cells": [_cell_document(score) for score in cells],
-            "effects": [_effect_document(effect) for effect in gaps],
-            "claims": [_claim_document(answer) for answer in answered],
+            "cells": [_cell_document(score) for score in findings.scores],
+            "effects": [_effect_document(effect) for effect in findings.effects],
+            "claims": [_claim_document(answer) for answer in findings.answers],
             "tried": tuning.document({one.cell: one for one in results.tried(dataset)}),
             "files": {what: str(path) for what, path in files.items()},
             "report_files": [str(path) for path in html.written(out)],
         }
     )
-    _print_cells(cells, study, output)
+    _print_cells(findings.scores, study, output)
     output.text("")
-    for answer in answered:
+    for answer in findings.answers:
         output.text(answer.sentence)
-    if answered:
+    if findings.answers:
         output.text("")
-    _print_effects(gaps, output)
+    _print_effects(findings.effects, output)
     output.text("")
     output.wrote(files)
 
 
-def _print_cells(cells: list[CellScore], study: Study, output: Output) -> None:
+def _print_cells(cells: Sequence[CellScore], study: Study, output: Output) -> None:
     columns = ["model", "init", "pretrain"]
     for axis, values in (("task", study.tasks), ("fraction", study.fractions), ("budget", study.budgets)):
         columns += [axis] if len(values) > 1 else []
@@ -105,7 +107,7 @@ def _print_cells(cells: list[CellScore], study: Study, output: Output) -> None:
             output.text(f"{score.cell.label}: {remark}")
 
 
-def _print_effects(gaps: list[Effect], output: Output) -> None:
+def _print_effects(gaps: Sequence[Effect], output: Output) -> None:
     """A sentence an effect; a verdict that all of them share is said once, at the end."""
     verdicts = {effect.verdict for effect in gaps}
     shared = len(gaps) > 1 and len(verdicts) == 1

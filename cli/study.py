@@ -38,8 +38,8 @@ def show(name: str, given: Mapping[str, Any], output: Output) -> int:
         if value or value is False:
             output.text(f"{key}: {_shown(key, value)}")
     output.text(f"\n{len(cells)} cells, {runs} runs:")
-    for cell in cells:
-        output.text(f"  {cell.label}")
+    for name in study.names().values():
+        output.text(f"  {name}")
     return 0
 
 

@@ -11,11 +11,9 @@ where a run is not done. Without an interval nothing is called supported.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
-
-import xarray as xr
 
 from ssm_priors.metrics import Metric
 from ssm_priors.studies.bootstrap import LEVEL, Interval, holm
@@ -88,21 +86,20 @@ class Answer:
         return f"{self.claim.text}: {self.verdict}. {told}"
 
 
-def answers(study: Study, results: xr.Dataset) -> list[Answer]:
+def answers(study: Study, tasks: Mapping[str, TaskResults]) -> list[Answer]:
     """Of every claim of a study, for each of its tasks.
 
     Args:
         study: with its claims.
-        results: of `results.collect`.
+        tasks: name -> its results.
     """
-    found = list(_judged(study, results))
+    found = list(_judged(study, tasks))
     adjusted = holm([answer.p_value for answer in found])
     return [replace(answer, adjusted=value) for answer, value in zip(found, adjusted, strict=True)]
 
 
-def _judged(study: Study, results: xr.Dataset) -> Iterator[Answer]:
+def _judged(study: Study, tasks: Mapping[str, TaskResults]) -> Iterator[Answer]:
     """Each by itself."""
-    tasks = {task: TaskResults(results, task) for task in results.task.values.tolist()} if study.claims else {}
     for claim in study.claims:
         for plus, minus in study.sides(claim):
             here = tasks[plus[0].task]

@@ -10,7 +10,7 @@ away. What happens outside of training (starting workers, saving, testing) is in
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from ssm_priors.training.compute import Flops, expected_shapes, phase_flops, ste
 from ssm_priors.training.loop import Phase, StepReport
 from ssm_priors.training.optimiser import adamw
 from ssm_priors.training.run import CHECKPOINT
-from ssm_priors.training.stages import staged
+from ssm_priors.training.stages import staged, step_cost
 from ssm_priors.training.teacher import taught, teacher_of
 
 MOST_TIMED = 5e10
@@ -64,14 +64,17 @@ def survey(study: Study) -> dict[Cell, Outline]:
     Raises:
         UnknownName, BadConfig, BadData
     """
-    outlines = {}
+    return {cell: _outline(config, task) for cell, config, task in loaded(study)}
+
+
+def loaded(study: Study) -> Iterator[tuple[Cell, RunConfig, Task]]:
+    """Every cell with its first run and its whole task; those of one task follow each other, so it is loaded once."""
     part, task = None, None
-    for cell in study.cells():  # those of one task follow each other, so that it is loaded once
+    for cell in study.cells():
         config = study.config(cell, seed=0)
         if task is None or config.task != part:
             part, task = config.task, TASKS[config.task.name].load(config.task.options)
-        outlines[cell] = _outline(config, task)
-    return outlines
+        yield cell, config, task
 
 
 def _outline(config: RunConfig, whole: Task) -> Outline:
@@ -80,15 +83,18 @@ def _outline(config: RunConfig, whole: Task) -> Outline:
     return Outline(parameter_count(model), {phase.name: phase.steps for phase, *_ in stages}, len(task.test))
 
 
-def count(config: RunConfig) -> dict[str, Flops]:
-    """Phase -> its FLOPs, without training."""
-    return {phase.name: phase_flops(phase, model, expected_shapes(phase)) for phase, model, _ in staged(config)}
+def count(config: RunConfig, whole: Task | None = None) -> dict[str, Flops]:
+    """Phase -> its FLOPs, without training; `whole` is the task, if it was loaded before."""
+    return {
+        phase.name: phase_flops(step_cost(config, task.spec, phase), expected_shapes(phase))
+        for phase, _, task in staged(config, whole)
+    }
 
 
-def time_phases(config: RunConfig, device: torch.device, threads: int) -> dict[str, float]:
-    """Phase -> seconds, from steps that are timed on this machine, one run at a time."""
+def time_phases(config: RunConfig, device: torch.device, threads: int, whole: Task | None = None) -> dict[str, float]:
+    """Phase -> seconds, from steps that are timed on this machine, one run at a time; `whole` as for `count`."""
     torch.set_num_threads(threads)
-    return {phase.name: _phase_seconds(phase, model, task, device) for phase, model, task in staged(config)}
+    return {phase.name: _phase_seconds(phase, model, task, device) for phase, model, task in staged(config, whole)}
 
 
 def _phase_seconds(phase: Phase, model: Model, task: Task, device: torch.device) -> float:

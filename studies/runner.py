@@ -85,15 +85,18 @@ class Run:
         return ""
 
     def found(self) -> tuning.Found:
-        """Of a trial: its validation metric, or why it has none."""
+        """Of a trial: its validation metric and what it cost, or why it has none."""
         if self.is_done:
             try:
                 checkpoint = read_trial(self.folder, self.config)
             except (BadCheckpoint, BadData) as error:
-                return None, str(error).replace(str(self.folder), self.name)
-            return checkpoint.record["metrics"][f"validation_{metric_of(checkpoint.spec).name}"], ""
+                return tuning.Found(error=str(error).replace(str(self.folder), self.name))
+            value = checkpoint.record["metrics"][f"validation_{metric_of(checkpoint.spec).name}"]
+            flops = checkpoint.record.get("cost", {}).get("flops", {})
+            return tuning.Found(value=value, flops=sum(flops.values()) or None)
         path = self.folder / FAILURE
-        return None, path.read_text(encoding="utf-8", errors="replace") if path.exists() else "it did not end"
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else "it did not end"
+        return tuning.Found(error=text)
 
     def set_aside(self) -> Path:
         """Give what lies in its folder another name; gives the new place."""

@@ -141,20 +141,6 @@ class Effect:
         return f"{self.text}: {'; '.join(part for part in (self.numbers, self.verdict) if part)}"
 
 
-def scores(results: xr.Dataset) -> list[CellScore]:
-    """Every cell of a study: its metric with its interval, seed by seed, failed ones included."""
-    return [score for task in results.task.values.tolist() for score in TaskResults(results, task).scores()]
-
-
-def effects(results: xr.Dataset) -> list[Effect]:
-    """Every effect the study was made to show; one that lacks runs says so.
-
-    For each task, fraction, budget and variant: each other model against the first, each init against the model's own,
-    each objective against none, and what the objective changes about those gaps (the interaction).
-    """
-    return [effect for task in results.task.values.tolist() for effect in TaskResults(results, task).effects()]
-
-
 class TaskResults:
     """All cells of one task, resampled together."""
 
@@ -173,14 +159,22 @@ class TaskResults:
         return self.score.shape[-1]
 
     def scores(self) -> list[CellScore]:
-        """Of every cell."""
+        """Of every cell: its metric with its interval, seed by seed, failed ones included."""
         return [self._score(index, cell) for index, cell in enumerate(self.cells)]
 
     def effects(self) -> list[Effect]:
-        """Of every contrast that its cells allow."""
+        """What its cells show, one by one; what lacks runs says so.
+
+        For each fraction, budget and variant: each other model against the first, each init against the model's own,
+        each objective against none, and what the objective changes about those gaps (the interaction). A comparison of
+        the same runs in several places, such as one from scratch where variants differ in pretraining, is one effect.
+        """
         places = dict.fromkeys(cell.place for cell in self.cells)
-        grids = [[cell for cell in self.cells if cell.place == place] for place in places]
-        return [self._effect(contrast) for grid in grids for contrast in contrasts(grid)]
+        alike: dict[tuple, list[Contrast]] = {}
+        for place in places:
+            for contrast in contrasts([cell for cell in self.cells if cell.place == place]):
+                alike.setdefault((self._runs(contrast.plus), self._runs(contrast.minus)), []).append(contrast)
+        return [self._effect(same) for same in alike.values()]
 
     def _score(self, index: int, cell: Cell) -> CellScore:
         seeds = np.flatnonzero(self.done[index])
@@ -205,7 +199,13 @@ class TaskResults:
         lacking = "; ".join(f"{cell.label}: {gap}" for cell in needed if (gap := _lacking(self.results, cell)))
         return Comparison(self, known, seeds, signs, lacking)
 
-    def _effect(self, contrast: Contrast) -> Effect:
+    def _runs(self, those: Sequence[Cell]) -> tuple[str, ...]:
+        """Names of all runs of some cells."""
+        return tuple(name for cell in those for name in at(self.results, cell).fingerprint.values.tolist())
+
+    def _effect(self, same: Sequence[Contrast]) -> Effect:
+        """Of a contrast, or of several between the same runs."""
+        contrast, places = same[0], [one.plus[0] for one in same]
         first, compared = contrast.plus[0], self.compare(contrast.plus, contrast.minus)
         interval = compared.interval()
         return Effect(
@@ -213,7 +213,7 @@ class TaskResults:
             task=first.task,
             fraction=first.fraction,
             kind=contrast.kind,
-            text=contrast.text + self._place(first),
+            text=contrast.text + self._place(places),
             estimate=interval and interval.estimate,
             low=interval and interval.low,
             high=interval and interval.high,
@@ -235,13 +235,17 @@ class TaskResults:
             return wilson(value * self.examples, self.examples).low <= self.chance
         return bool(np.percentile(self.values[:, index, seed], 100 * (1 + LEVEL) / 2) >= self.chance)
 
-    def _place(self, cell: Cell) -> str:
-        """Task, fraction, budget and variant, where the study has several."""
-        several = {axis for axis in ("task", "fraction", "budget", "variant") if self.results.sizes[axis] > 1}
+    def _place(self, those: Sequence[Cell]) -> str:
+        """Task, fraction, budget and variant, where the study has several and these cells have one."""
+        cell = those[0]
         words = {"task": cell.task, "fraction": f"{cell.fraction:.3g} of the data", "budget": cell.budget}
         words["variant"] = cell.variant
         kept = [
-            text for axis, text in words.items() if axis in several and not (axis == "fraction" and cell.fraction == 1)
+            text
+            for axis, text in words.items()
+            if self.results.sizes[axis] > 1
+            and len({getattr(one, axis) for one in those}) == 1
+            and not (axis == "fraction" and cell.fraction == 1)
         ]
         return "".join(f", {text}" for text in kept)
 

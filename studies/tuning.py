@@ -26,21 +26,26 @@ from ssm_priors.studies.grid import Cell, Choice, Study
 
 FILE = "tuned.json"
 
-Found = tuple[float | None, str]
-"""What a trial found: its validation metric, or else why it has none."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What became of a trial."""
+
+    value: float | None = None
+    """Best value of the validation metric; None where it failed."""
+    error: str = ""
+    flops: int | None = None
+    """Of its training; None where it failed, or did not count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial(Found):
     """One trial and what became of it."""
 
     settings: dict[str, Any]
     """Path of a setting -> value: of those that mean something to its cell."""
     fingerprint: str
     """Name of its folder."""
-    value: float | None = None
-    """Best value of the validation metric; None where it failed."""
-    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,11 @@ class Tried:
         """Why nothing was chosen."""
         first = "".join(self.trials[0].error.strip().splitlines()[-1:])
         return f"none of its {len(self.trials)} trials ended well, so no settings were chosen; the first: {first}"
+
+    @property
+    def flops(self) -> int:
+        """Of all trials that say what they cost."""
+        return sum(trial.flops or 0 for trial in self.trials)
 
     def values(self, metric: Metric) -> list[float]:
         """Of the trials that ended well, best first."""
@@ -110,7 +120,8 @@ def _tried(study: Study, cell: Cell, found: Mapping[str, Found]) -> Tried:
     tried = []
     for _, number, config in trials(study, [cell]):
         settings = {path: study.tune.points[number][path] for path in study.searched(cell)}
-        tried.append(Trial(settings, config.fingerprint, *found[config.fingerprint]))
+        became = asdict(found[config.fingerprint])
+        tried.append(Trial(settings=settings, fingerprint=config.fingerprint, **became))
     task = study.config(cell, 0).task
     metric = metric_of(TASKS[task.name].spec(task.options))
     return Tried(cell, tuple(tried), best_of([trial.value for trial in tried], metric))
@@ -134,7 +145,7 @@ def unite(folders: Iterable[Path], out: Path) -> None:
             known = united.get(cell)
             if known is None or known.best is None:
                 united[cell] = tried
-            elif tried.best is not None and tried.trials[tried.best] != known.trials[known.best]:
+            elif tried.best is not None and tried.trials[tried.best].settings != known.trials[known.best].settings:
                 raise BadConfig(f"the trials chose different settings for '{cell.label}'; these folders stay apart")
     if united:
         write(united, out)

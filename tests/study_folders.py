@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,11 @@ from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.config import RunConfig
 from ssm_priors.metrics import ACCURACY
+from ssm_priors.studies import results
+from ssm_priors.studies.findings import find
 from ssm_priors.studies.grid import Cell, Study
+from ssm_priors.studies.report import report
+from ssm_priors.studies.report.content import Extra
 from ssm_priors.training.journal import columns
 
 SPEC = TaskSpec(kind="continuous", length=196, classes=10)
@@ -51,6 +55,12 @@ def study_folder(
         else:
             write_done(folder, config, result, examples)
     return out
+
+
+def reported(study: Study, out: Path, extra: Sequence[Extra] = (), into: Path | None = None) -> dict[str, Path]:
+    """Write the report of a study's folder, into another folder if one is given."""
+    dataset = results.collect(study, out)
+    return report.write(study, dataset, into or out, find(study, dataset), extra)
 
 
 def write_done(

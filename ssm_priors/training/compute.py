@@ -40,6 +40,7 @@ from torch.utils.flop_counter import flop_registry
 from ssm_priors.batch import Batch
 from ssm_priors.models.build import Model
 from ssm_priors.ops.backend import using
+from ssm_priors.seeds import torch_stream
 from ssm_priors.training.loop import Phase
 from ssm_priors.training.teacher import taught, teacher_of
 
@@ -60,12 +61,15 @@ class Flops(NamedTuple):
     """Of forward and backward."""
 
 
-def phase_flops(phase: Phase, model: Model, shapes: Mapping[str, float]) -> Flops:
+Cost = Callable[[int, int], Flops]
+"""Of one step of a phase, over so many examples padded to so many positions."""
+
+
+def phase_flops(cost: Cost, shapes: Mapping[str, float]) -> Flops:
     """FLOPs of a whole phase.
 
     Args:
-        phase: what is trained, on what.
-        model: on the CPU; thrown away afterwards, as it is left in evaluation mode with gradients.
+        cost: of one of its steps.
         shapes: "BxL" -> how many steps had a batch of B examples padded to L positions.
 
     Returns:
@@ -75,21 +79,21 @@ def phase_flops(phase: Phase, model: Model, shapes: Mapping[str, float]) -> Flop
     sizes = np.array([[int(number) for number in shape.split("x")] for shape in shapes])
     examples, lengths = sizes.T
     counted = _thinned(np.unique(lengths))
-    one, two = (np.array([step_flops(phase, model, B, L) for L in counted]).T for B in (1, 2))  # (part, length)
+    one, two = (np.array([cost(B, L) for L in counted]).T for B in (1, 2))  # (part, length)
     first, more = ([np.interp(lengths, counted, part) for part in parts] for parts in (one, two - one))
     steps = np.array(list(shapes.values()))
     return Flops(*(round(float(steps @ (a + (examples - 1) * b))) for a, b in zip(first, more, strict=True)))
 
 
-def steps_within(phase: Phase, model: Model, flops: float) -> int:
+def steps_within(phase: Phase, cost: Cost, flops: float) -> int:
     """How many steps of a phase a budget pays for, at their mean cost over an epoch; 0 if not one.
 
     Args:
         phase: what would be trained.
-        model: as for `phase_flops`.
+        cost: of one of its steps.
         flops: the budget.
     """
-    return int(flops * phase.steps / phase_flops(phase, model, expected_shapes(phase)).training)
+    return int(flops * phase.steps / phase_flops(cost, expected_shapes(phase)).training)
 
 
 def expected_shapes(phase: Phase) -> dict[str, float]:
@@ -107,15 +111,21 @@ def _thinned(lengths: np.ndarray) -> list[int]:
 
 
 def step_flops(phase: Phase, model: Model, examples: int, length: int) -> Flops:
-    """FLOPs of one step over a batch of so many examples padded to so many positions; arguments as `phase_flops`.
+    """FLOPs of one step; the same for every seed and for any data of the task.
 
     The model counts in evaluation mode: dropout multiplies no matrices, and so no global random state is read.
+
+    Args:
+        phase: what is trained, on what.
+        model: on the CPU; thrown away afterwards, as it is left in evaluation mode with gradients.
+        examples: of the batch.
+        length: positions to which they are padded.
     """
     batch, teacher = _batch(phase, examples, length), teacher_of(phase.objective, model)
     model.eval()
     with using("torch"), torch.enable_grad(), _Counter() as counter:  # compiled kernels cannot be looked into
-        problem = taught(phase.objective, phase.pose(batch, 0), batch, teacher)
-        total, _ = phase.score(model, batch, problem)
+        posed = phase.objective.pose(batch, torch_stream(0, "count"))
+        total, _ = phase.score(model, batch, taught(phase.objective, posed, batch, teacher))
         forward = counter.flops
         total.backward()
     return Flops(forward, counter.flops)

@@ -38,7 +38,7 @@ from ssm_priors.training.journal import Journal, Progress, Saved
 from ssm_priors.training.loggers.logger import Loggers, refuse_missing
 from ssm_priors.training.loop import Phase, Watch, train
 from ssm_priors.training.provenance import device_peak_memory, process_peak_memory, provenance
-from ssm_priors.training.stages import begun, model_of, phases_of, prepare, trains
+from ssm_priors.training.stages import begun, phases_of, prepare, step_cost, trains
 from ssm_priors.training.team import Team, assembled, refuse_devices
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _compute(config: RunConfig, task: Task, phases: list[Phase], progress: Progr
     whole = [phase for phase in phases if sum(shapes.get(phase.name, {}).values()) == phase.steps and trains(phase)]
     flops = {}
     for phase in whole:
-        flops[phase.name] = phase_flops(phase, model_of(config, task.spec, phase.objective), shapes[phase.name])
+        flops[phase.name] = phase_flops(step_cost(config, task.spec, phase), shapes[phase.name])
     return {
         "flops": {name: count.training for name, count in flops.items()},
         "forward_flops": {name: count.forward for name, count in flops.items()},

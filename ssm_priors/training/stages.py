@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache, partial
 
 from ssm_priors.batch import TaskSpec
 from ssm_priors.checkpoints.checkpoint import load_exactly
@@ -17,7 +18,7 @@ from ssm_priors.objectives.objective import BringsWeights, Objective, StartsElse
 from ssm_priors.objectives.supervised import Supervised
 from ssm_priors.registry import OBJECTIVES, TASKS
 from ssm_priors.tasks.task import Split, Task, fraction_of, words_of
-from ssm_priors.training.compute import steps_within
+from ssm_priors.training.compute import Cost, Flops, step_flops, steps_within
 from ssm_priors.training.loop import Phase
 
 
@@ -106,6 +107,25 @@ def model_of(config: RunConfig, spec: TaskSpec, objective: Objective) -> Model:
     )
 
 
+_COUNTED: dict[tuple[str, int, int], Flops] = {}
+"""What steps cost that were counted in this process; in a study, every seed of a cell asks the same."""
+
+
+def step_cost(config: RunConfig, spec: TaskSpec, phase: Phase) -> Cost:
+    """What a step of a phase costs; counted when it is asked for, once a process for steps of the same kind."""
+    objective = config.pretrain.objective if phase.name == "pretrain" and config.pretrain else None
+    kind = repr((config.model, objective, replace(spec, mean=0.0, deviation=1.0)))
+    model = cache(partial(model_of, config, spec, phase.objective))
+
+    def cost(examples: int, length: int) -> Flops:
+        key = kind, examples, length
+        if key not in _COUNTED:
+            _COUNTED[key] = step_flops(phase, model(), examples, length)
+        return _COUNTED[key]
+
+    return cost
+
+
 def phases_of(config: RunConfig, task: Task) -> list[Phase]:
     """The phases in order. The first is given neither labels nor any split but the training one."""
     phases = []
@@ -151,7 +171,7 @@ def _allowed(config: RunConfig, task: Task, phase: Phase, budget: Budget) -> int
         allowed = first if phase.name == "pretrain" else budget.steps - first
     else:
         assert budget.flops is not None
-        allowed = steps_within(phase, model_of(config, task.spec, phase.objective), part * budget.flops)
+        allowed = steps_within(phase, step_cost(config, task.spec, phase), part * budget.flops)
     if allowed < 1:
         raise BadConfig(f"budget: {part:.0%} of it does not pay for one step of {phase.name}; allow more")
     return allowed

@@ -12,8 +12,8 @@ import xarray as xr
 from ssm_priors.analyses.charts import page, theme
 from ssm_priors.metrics import ACCURACY, Metric
 from ssm_priors.studies import results as runs
-from ssm_priors.studies import statistics
-from ssm_priors.studies.claims import Answer, answers
+from ssm_priors.studies.claims import Answer
+from ssm_priors.studies.findings import Findings
 from ssm_priors.studies.grid import NONE, Cell, Study
 from ssm_priors.studies.report import charted, labels
 from ssm_priors.studies.report.document import Cell as Text
@@ -38,20 +38,23 @@ Extra = tuple[str, Sequence[theme.Figure], Sequence[page.Table]]
 """A section of somebody else's: title, figures, tables."""
 
 
-def assemble(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequence[Extra] = ()) -> Document:
+def assemble(
+    study: Study, results: xr.Dataset, findings: Findings, steps: pd.DataFrame, extra: Sequence[Extra] = ()
+) -> Document:
     """The whole report.
 
     Args:
         study: what was asked.
         results: of `results.collect`.
+        findings: what they say.
         steps: of `results.curves`.
         extra: sections that stand between the study's charts and its compute.
     """
-    scores, effects, table = statistics.scores(results), statistics.effects(results), runs.table(results)
+    scores, effects, table = findings.scores, findings.effects, runs.table(results)
     measured, names = measures(results), Names()
     sections = [
         Section("What was asked", [*([Paragraph(study.question.strip())] if study.question else []), asked(study)]),
-        *claimed(answers(study, results)),
+        *claimed(findings.answers),
         Section("What was found", [in_short(effects), found(effects, measured)]),
         Section(measured.title, [main(scores, results, measured), *beside_published(study, scores)]),
         *charted.against_data(scores, results, names),
@@ -220,6 +223,7 @@ COUNTED = (
     "is the most that a run's process had held until its end, earlier runs in the same process included; on CUDA, the "
     "most that its tensors had held on the device. Empty: not recorded."
 )
+TRIALS = " FLOPs of trials are those of all trials of the cell together, both phases; failed ones are not in them."
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1, ""))
 
 
@@ -227,6 +231,7 @@ def compute(scores: Sequence[CellScore], results: xr.Dataset) -> Table:
     """What every cell cost, by phase."""
     phases = [(score.cell, phase) for score in scores for phase in runs.phases(score.cell)]
     flops = [runs.mean(results, cell, f"{phase}_flops") for cell, phase in phases]
+    tuned = {one.cell: one for one in runs.tried(results)}
     factor, prefix = next((each for each in PREFIXES if np.nanmax([0, *flops]) >= each[0]), PREFIXES[-1])
     columns = [*labels.axes(results), Column("phase"), Column(f"{prefix}FLOP", "number")]
     columns += [Column(name, "number") for name in ("steps", "examples", "tokens", "seconds", "peak memory, MiB")]
@@ -237,7 +242,11 @@ def compute(scores: Sequence[CellScore], results: xr.Dataset) -> Table:
         memory = labels.whole(_memory(results, cell) / 2**20)
         numbers = [labels.significant(flop / factor), *counts, labels.significant(seconds), memory]
         rows.append([*labels.coordinates(cell, results), *row(runs.PHASES[phase], *numbers)])
-    return Table("compute", "What training took", columns, rows, COUNTED)
+        if phase == runs.phases(cell)[-1] and cell in tuned:
+            spent = labels.significant((tuned[cell].flops or np.nan) / factor)
+            told = row(f"{len(tuned[cell].trials)} trials", spent, *[""] * 5)
+            rows.append([*labels.coordinates(cell, results), *told])
+    return Table("compute", "What training took", columns, rows, COUNTED + (TRIALS if tuned else ""))
 
 
 def _memory(results: xr.Dataset, cell: Cell) -> float:

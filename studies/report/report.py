@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
 import xarray as xr
 
 from ssm_priors.studies import results as runs
+from ssm_priors.studies.findings import Findings
 from ssm_priors.studies.grid import Study
 from ssm_priors.studies.report.content import Extra, assemble
 from ssm_priors.studies.report.document import Document
@@ -22,13 +22,16 @@ from ssm_priors.studies.report.formats import to_csv, to_html, to_latex, to_mark
 from ssm_priors.studies.report.pictures import draw, to_pdf, to_png
 
 
-def write(study: Study, results: xr.Dataset, out: Path, extra: Sequence[Extra] = ()) -> dict[str, Path]:
+def write(
+    study: Study, results: xr.Dataset, out: Path, findings: Findings, extra: Sequence[Extra] = ()
+) -> dict[str, Path]:
     """Write a study's report into its folder.
 
     Args:
         study: what was asked.
         results: what `results.collect` gives.
         out: the study's folder, whose runs' learning curves are read.
+        findings: what the results say.
         extra: sections of others: title, figures, tables.
 
     Returns:
@@ -38,7 +41,7 @@ def write(study: Study, results: xr.Dataset, out: Path, extra: Sequence[Extra] =
         BadConfig: something that no report wrote stands where a file should go; nothing is written then.
     """
     out = Path(out)
-    document = assemble(study, results, runs.curves(results, out), extra)
+    document = assemble(study, results, findings, runs.curves(results, out), extra)
     table = runs.table(results).to_csv(index=False, lineterminator="\n")
     write_all(out, {"results.csv": table.encode(), **contents(document)})
     places = {"report": "report.html", "markdown": "report.md", "table": "results.csv"}
@@ -61,9 +64,3 @@ def contents(document: Document) -> dict[str, bytes]:
         files |= {f"figures/{name}.svg": svg.encode(), f"figures/{name}.png": to_png(svg)}
         files[f"figures/{name}.pdf"] = to_pdf(svg)
     return files
-
-
-def render(study: Study, results: xr.Dataset, steps: pd.DataFrame, extra: Sequence[Extra] = ()) -> str:
-    """The page alone, as HTML. Arguments as `assemble`."""
-    document = assemble(study, results, steps, extra)
-    return to_html(document, {figure.name: draw(figure) for figure in document.figures})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from study_folders import ABLATION, study_folder
 
 from ssm_priors.studies.bootstrap import holm
-from ssm_priors.studies.claims import answers
+from ssm_priors.studies.findings import find
 from ssm_priors.studies.grid import NONE, Claim
 from ssm_priors.studies.results import collect
 from ssm_priors.studies.statistics import TaskResults
@@ -31,7 +31,7 @@ def answered(tmp_path, *claims, wobble=0.0, missing=(), seeds=3):
         at = (cell.init, cell.pretrain)
         return None if (*at, seed) in missing else LEVEL[at] + wobble * (seed - 1) * (1 if at[1] == NONE else -1)
 
-    return answers(study, collect(study, study_folder(tmp_path / "study", study, outcome)))
+    return find(study, collect(study, study_folder(tmp_path / "study", study, outcome))).answers
 
 
 def test_what_is_surely_so_is_supported_and_its_opposite_contradicted(tmp_path):

@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import pytest
-from study_folders import ABLATION, study_folder, write_done
+from study_folders import ABLATION, reported, study_folder, write_done
 
 from ssm_priors.analyses.charts import page as pages
 from ssm_priors.analyses.charts import theme
@@ -25,6 +25,7 @@ from ssm_priors.analyses.charts.theme import spec
 from ssm_priors.config import Part
 from ssm_priors.registry import TASKS
 from ssm_priors.studies import results
+from ssm_priors.studies.findings import find
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.report import content, labels, published, report, words
 
@@ -74,7 +75,7 @@ class _Text(HTMLParser):
 def out(tmp_path_factory) -> Path:
     """The folder of a study in which everything that can happen has happened."""
     out = study_folder(tmp_path_factory.mktemp("report"), ABLATION, _mixed)
-    report.write(ABLATION, results.collect(ABLATION, out), out)
+    reported(ABLATION, out)
     return out
 
 
@@ -92,7 +93,7 @@ def _elements(picture: str) -> set[str]:
 
 
 def test_the_files_are_where_it_says(out):
-    files = report.write(ABLATION, results.collect(ABLATION, out), out)
+    files = reported(ABLATION, out)
     names = {"report": "report.html", "markdown": "report.md", "table": "results.csv"}
     assert files == {what: out / name for what, name in (names | {"tables": "tables", "figures": "figures"}).items()}
     assert all(path.exists() for path in files.values())
@@ -201,7 +202,8 @@ def test_failed_and_missing_runs_are_visible_everywhere(page):
 
 def test_labels_of_the_data_are_escaped_too(out):
     dataset = results.collect(ABLATION, out).assign_coords(pretrain=["none", HOSTILE])
-    text = report.render(ABLATION, dataset, pd.DataFrame())
+    document = content.assemble(ABLATION, dataset, find(ABLATION, dataset), pd.DataFrame())
+    text = report.contents(document)["report.html"].decode()
     assert HOSTILE not in text
     assert HOSTILE in " ".join(_Text(text).words)
     assert "script" not in _elements(_pictures(text)[0])
@@ -219,7 +221,7 @@ def test_the_table_has_a_row_a_run_and_reads_back(out):
 
 def test_a_study_without_any_run_has_a_report(tmp_path):
     out = study_folder(tmp_path, ABLATION, lambda *_: None)
-    report.write(ABLATION, results.collect(ABLATION, out), out)
+    reported(ABLATION, out)
     text = (out / "report.html").read_text()
     assert "No run is done yet." in text
     assert text.count("not available") == 5
@@ -230,7 +232,7 @@ def test_a_transformer_alone_and_several_tasks_have_a_report(tmp_path):
         models=("transformer",), pretrains=("masked",), tasks=("mnist", "digits"), fractions=(1.0, 0.5), seeds=2
     )
     out = study_folder(tmp_path, study, lambda *_: 0.8)
-    report.write(study, results.collect(study, out), out)
+    reported(study, out)
     words = _Text((out / "report.html").read_text()).words
     assert "digits, 0.5 of the training data" in words
     assert "no claim: 2 seeds; a claim needs at least 3 seeds" in words
@@ -241,14 +243,14 @@ def test_metrics_that_are_not_finite_break_nothing(tmp_path):
     out = study_folder(tmp_path, study, lambda _, seed: "diverged" if seed else 0.8)
     for path in (out / "runs").glob("*/metrics.csv"):
         path.write_text(path.read_text() + "finetune,41,4,inf,0.001,nan,,\n")
-    report.write(study, results.collect(study, out), out)
+    reported(study, out)
     assert len(_pictures((out / "report.html").read_text())) == 2
 
 
 def test_runs_that_have_just_begun_have_no_curves_yet(tmp_path):
     study = Study()
     out = study_folder(tmp_path, study, lambda *_: "diverged", steps=0)
-    report.write(study, results.collect(study, out), out)
+    reported(study, out)
     assert len(_pictures((out / "report.html").read_text())) == 1
 
 
@@ -274,7 +276,7 @@ def test_runs_of_a_version_that_did_not_count_have_a_report(tmp_path):
     study = Study()
     out = study_folder(tmp_path, study, lambda *_: 0.5)
     write_done(next((out / "runs").iterdir()), study.config(study.cells()[0], 0), 0.5, 20, cost={"parameters": 21})
-    report.write(study, results.collect(study, out), out)
+    reported(study, out)
     [only] = _rows(out, "compute")
     assert [only[name] for name in ("FLOP", "steps", "seconds", "peak memory, MiB")] == [""] * 4
 
@@ -329,7 +331,7 @@ def test_published_numbers_stand_beside_ours_for_the_benchmark_alone(tmp_path, m
     study = Study(fractions=(1.0,), changes={"task": {"pool": pool}})
     out = study_folder(tmp_path, study, lambda *_: 0.5)
     monkeypatch.setitem(TASKS._parts, "mnist", _Benchmark)
-    report.write(study, results.collect(study, out), out)
+    reported(study, out)
     if pool != 2:
         assert not (out / "tables" / "published-mnist.csv").exists()
         return
@@ -368,7 +370,7 @@ def _extra(text: str) -> content.Extra:
 def test_sections_of_others_stand_in_every_format(tmp_path):
     study = Study()
     out = study_folder(tmp_path, study, lambda *_: 0.5)
-    report.write(study, results.collect(study, out), out, [_extra("Learned kernels"), _extra("Compute")])
+    reported(study, out, [_extra("Learned kernels"), _extra("Compute")])
     text = (out / "report.html").read_text(encoding="utf-8")
     assert 'id="learned-kernels"' in text
     assert len(_pictures(text)) == 6
@@ -383,7 +385,7 @@ def test_sections_of_others_stand_in_every_format(tmp_path):
 def test_hostile_sections_stay_text_in_every_format(tmp_path):
     study = Study()
     out = study_folder(tmp_path, study, lambda *_: HOSTILE)
-    report.write(study, results.collect(study, out), out, [_extra(HOSTILE)])
+    reported(study, out, [_extra(HOSTILE)])
     text = (out / "report.html").read_text(encoding="utf-8")
     assert HOSTILE not in text
     assert not {"script", "img"} & set(_Text(text).elements)
@@ -400,8 +402,7 @@ def test_hostile_sections_stay_text_in_every_format(tmp_path):
 def test_markdown_is_the_page_in_other_clothes(out, page):
     markdown = (out / "report.md").read_text(encoding="utf-8")
     found = results.collect(ABLATION, out)
-    found = results.collect(ABLATION, out)
-    document = content.assemble(ABLATION, found, results.curves(found, out))
+    document = content.assemble(ABLATION, found, find(ABLATION, found), results.curves(found, out))
     for section in document.sections:
         assert f"\n## {section.title}\n" in markdown
     for target in re.findall(r"\]\(([^)]+)\)", markdown):

@@ -5,14 +5,24 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
+import xarray as xr
 from study_folders import ABLATION, study_folder
 
 from ssm_priors.studies import bootstrap as resampling
 from ssm_priors.studies.bootstrap import bootstrap, resample_examples, wilson
 from ssm_priors.studies.contrasts import contrasts
+from ssm_priors.studies.findings import find
 from ssm_priors.studies.grid import Cell, Study
 from ssm_priors.studies.results import collect
-from ssm_priors.studies.statistics import Effect, effects, scores
+from ssm_priors.studies.statistics import CellScore, Effect
+
+
+def scores(results: xr.Dataset) -> tuple[CellScore, ...]:
+    return find(Study.from_toml(results.study), results).scores
+
+
+def effects(results: xr.Dataset) -> tuple[Effect, ...]:
+    return find(Study.from_toml(results.study), results).effects
 
 
 def _bernoulli(rng: np.random.Generator, share: np.ndarray | float, *shape: int) -> np.ndarray:
@@ -177,6 +187,18 @@ def test_several_tasks_and_fractions_are_told_apart(tmp_path):
     assert texts[1].endswith(", mnist, 0.25 of the data")
 
 
+def test_a_comparison_of_the_same_runs_in_several_places_is_one_effect(tmp_path):
+    """From scratch, variants of the pretraining are the same runs."""
+    variants = {"short": {"pretrain": {"epochs": 1}}, "long": {"pretrain": {"epochs": 2}}}
+    study = Study(inits=("random",), pretrains=("masked",), fractions=(1.0,), variants=variants)
+    found = effects(collect(study, study_folder(tmp_path, study, lambda cell, _: TRUTH[cell.init, cell.pretrain])))
+    texts = [effect.text for effect in found]
+    assert len(texts) == len(set(texts)) == 1 + 2 * 4
+    assert texts.count("s4d, random instead of s4d-lin, from scratch") == 1
+    assert "s4d, random instead of s4d-lin, after masked pretraining, short" in texts
+    assert "s4d, s4d-lin, masked pretraining instead of none, long" in texts
+
+
 # --- what may be said -----------------------------------------------------------------------------------------------
 
 
@@ -240,7 +262,7 @@ def test_an_effect_without_runs_is_listed_as_not_available(tmp_path):
 
 def test_without_baselines_only_what_was_named_is_compared(tmp_path):
     alone = Study(inits=("random",), pretrains=("masked",), baseline=False)
-    assert effects(collect(alone, study_folder(tmp_path / "alone", alone, lambda *_: 0.9))) == []
+    assert effects(collect(alone, study_folder(tmp_path / "alone", alone, lambda *_: 0.9))) == ()
     two = Study(inits=("random", "s4d-inv"), pretrains=("masked",), baseline=False)
     [effect] = effects(collect(two, study_folder(tmp_path / "two", two, lambda *_: 0.9)))
     assert effect.text == "s4d, s4d-inv instead of random, after masked pretraining"

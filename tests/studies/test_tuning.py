@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runners import OneByOne, fail, runner, told, train, wait_for
+from study_folders import reported
 
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.errors import BadConfig, BadData, NotReady
@@ -22,7 +24,7 @@ from ssm_priors.studies.engines.engine import Message
 from ssm_priors.studies.forecast import finished_seconds
 from ssm_priors.studies.grid import TUNING_SEED, Study
 from ssm_priors.studies.merging import unite
-from ssm_priors.studies.report import content, report, words
+from ssm_priors.studies.report import content, words
 from ssm_priors.studies.runner import execute, plan
 from ssm_priors.studies.space import draw, nested
 from ssm_priors.tasks.task import Split, Task
@@ -266,7 +268,7 @@ def test_the_report_says_what_was_tried(finished):
     study, out, _ = finished
     settled = tuning.settled(study, out)
     dataset = results.collect(study, out)
-    report.write(settled, dataset, out)
+    reported(settled, out)
     page = (out / "report.md").read_text()
     assert "## What was tried" in page
     [section] = content.tried(settled, dataset, content.measures(dataset))
@@ -279,6 +281,20 @@ def test_the_report_says_what_was_tried(finished):
     rate = first.trials[first.best].settings["finetune.learning_rate"]
     assert f"a peak learning rate of {rate:g}" in dict(words.protocol(settled, dataset))["Finetuning"]
     assert list(content.tried(replace(settled, tune=None), dataset, content.measures(dataset))) == []
+
+
+def test_what_trials_cost_stands_beside_what_runs_cost(finished):
+    study, out, _ = finished
+    reported(tuning.settled(study, out), out)
+    with open(out / "tables" / "compute.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["phase"] == "3 trials"]
+    for cell, row in zip(study.cells(), rows, strict=True):
+        folders = [out / "runs" / study.trial(cell, number).fingerprint for number in range(3)]
+        costs = [Checkpoint.read(folder / "ckpt.pt").record["cost"]["flops"] for folder in folders]
+        spent = sum(sum(cost.values()) for cost in costs)
+        assert tuning.read(out)[cell].flops == spent
+        [unit] = {"GFLOP": 1e9, "MFLOP": 1e6}.keys() & row.keys()
+        assert float(row[unit].replace(",", "")) == pytest.approx(spent / {"G": 1e9, "M": 1e6}[unit[0]], rel=0.005)
 
 
 @pytest.mark.parametrize("harm", ["no json", "[{}]", '[{"cell": 3}]'])

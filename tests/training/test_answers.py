@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from builders import SMALL
+from study_folders import reported
 
 from ssm_priors.checkpoints.checkpoint import Checkpoint
 from ssm_priors.config import RunConfig
@@ -20,9 +21,8 @@ from ssm_priors.metrics import metric_of
 from ssm_priors.models.build import build
 from ssm_priors.registry import TASKS
 from ssm_priors.studies import results
+from ssm_priors.studies.findings import find
 from ssm_priors.studies.grid import Study
-from ssm_priors.studies.report import report
-from ssm_priors.studies.statistics import effects, scores
 from ssm_priors.training.evaluate import evaluate
 from ssm_priors.training.run import read_finished, run
 from ssm_priors.training.stages import prepare
@@ -154,7 +154,8 @@ def test_a_study_of_several_metrics_has_each_right(study):
     dataset = results.collect(made, out)
     results.write(dataset, out)
     dataset = results.read(out)
-    found = {score.cell.task: score for score in scores(dataset) if score.cell.pretrain == "none"}
+    findings = find(made, dataset)
+    found = {score.cell.task: score for score in findings.scores if score.cell.pretrain == "none"}
     assert {name: score.metric.label for name, score in found.items()} == {
         "rate": "RMSE, bpm",
         "large": "accuracy, %",
@@ -166,14 +167,14 @@ def test_a_study_of_several_metrics_has_each_right(study):
         recorded = [checkpoint.record["metrics"][f"test_{name}"] for checkpoint, *_ in runs]
         assert found[cell.task].values == pytest.approx(recorded)
         assert found[cell.task].interval.estimate == pytest.approx(np.mean(recorded))
-    rate = [effect for effect in effects(dataset) if effect.task == "rate"]
+    rate = [effect for effect in findings.effects if effect.task == "rate"]
     assert all(effect.metric.unit == "bpm" and " bpm [" in effect.numbers for effect in rate)
 
 
 def test_the_report_of_several_metrics_labels_every_row(study):
     made, out = study
     dataset = results.collect(made, out)
-    report.write(made, dataset, out)
+    reported(made, out)
     page = (out / "report.html").read_text()
     for words in ("RMSE, bpm", "accuracy, %", "token accuracy, %", "lower is better", "percentage points of test"):
         assert words in page
@@ -191,8 +192,7 @@ def test_the_report_of_several_metrics_labels_every_row(study):
 def test_a_study_of_one_metric_names_its_columns_after_it(task, study, tmp_path):
     made, out = study
     alone = Study(tasks=(task,), pretrains=("masked",), fractions=(1.0,), seeds=3, changes=made.changes)
-    dataset = results.collect(alone, out)
-    report.write(alone, dataset, tmp_path)
+    reported(alone, out, into=tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert {"rate": ">RMSE</h2>", "double": ">Token accuracy</h2>"}[task] in page
     assert ("percentage points" in page) == (task == "double")
@@ -202,7 +202,7 @@ def test_the_report_of_an_rmse_speaks_of_nothing_else(study, tmp_path):
     made, out = study
     alone = Study(tasks=("rate",), pretrains=("masked",), fractions=(1.0,), seeds=3, changes=made.changes)
     dataset = results.collect(alone, out)
-    report.write(alone, dataset, tmp_path)
+    reported(alone, out, into=tmp_path)
     for name in ("report.html", "report.md", "tables/scores.tex", "tables/runs.csv", "results.csv"):
         text = (tmp_path / name).read_text()
         assert not re.search(r"accuracy|percent\b|percentage|Wilson's", text, re.IGNORECASE), name
@@ -219,7 +219,7 @@ def test_the_report_of_an_rmse_speaks_of_nothing_else(study, tmp_path):
         assert words in page
     with open(tmp_path / "tables" / "scores.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    found = {score.cell.pretrain: score for score in scores(dataset)}
+    found = {score.cell.pretrain: score for score in find(alone, dataset).scores}
     for row in rows:
         score = found[row["pretraining"]]
         assert row["RMSE, bpm"] == score.metric.text(score.interval.estimate)
@@ -230,7 +230,7 @@ def test_the_report_of_an_rmse_speaks_of_nothing_else(study, tmp_path):
 
 def test_where_tasks_have_several_metrics_every_number_says_its_own(study, tmp_path):
     made, out = study
-    report.write(made, results.collect(made, out), tmp_path)
+    reported(made, out, into=tmp_path)
     with open(tmp_path / "tables" / "scores.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["task"]: row["metric"] for row in rows} == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -166,14 +167,14 @@ def test_a_phase_is_the_sum_of_its_steps():
     part, made = phase(), model("s4d", replace(CONTINUOUS, length=48))
     three, one = step_flops(part, made, 3, 48), step_flops(part, made, 1, 30)
     expected = tuple(4 * full + 2 * rest for full, rest in zip(three, one, strict=True))
-    assert phase_flops(part, made, {"3x48": 4, "1x30": 2}) == pytest.approx(expected, abs=20)
+    assert phase_flops(partial(step_flops, part, made), {"3x48": 4, "1x30": 2}) == pytest.approx(expected, abs=20)
 
 
 def test_between_many_lengths_it_is_interpolated():
     """Attention is a parabola in L: nine points leave far less than a percent."""
     part, made = phase(), model("transformer", replace(CONTINUOUS, length=48))
     exact = sum(step_flops(part, made, 2, length).training for length in range(8, 48))
-    found = phase_flops(part, made, {f"2x{length}": 1 for length in range(8, 48)}).training
+    found = phase_flops(partial(step_flops, part, made), {f"2x{length}": 1 for length in range(8, 48)}).training
     assert found != exact
     assert found == pytest.approx(exact, rel=1e-2)
 
@@ -349,6 +350,29 @@ def test_counting_changes_no_bit_of_training(tmp_path, monkeypatch):
     plain = run(BOTH, tmp_path / "plain", device="cpu")
     assert counted.digest == plain.digest
     assert (tmp_path / "counted" / "metrics.csv").read_bytes() == (tmp_path / "plain" / "metrics.csv").read_bytes()
+
+
+def test_a_kind_of_step_is_counted_once_for_all_seeds_and_shares_of_the_data(tmp_path, monkeypatch):
+    from ssm_priors.training import stages
+
+    def counting(*given: object) -> compute.Flops:
+        counted.append(given[2:])
+        return step_flops(*given)
+
+    def flops(name: str, **changes: object) -> dict[str, int]:
+        counted.clear()
+        return run(replace(BOTH, **changes), tmp_path / name, device="cpu").record["cost"]["flops"]
+
+    counted: list[object] = []
+    monkeypatch.setattr(stages, "_COUNTED", {})
+    monkeypatch.setattr(stages, "step_flops", counting)
+    first = flops("first")
+    assert len(counted) == 4  # of each phase one example, and two
+    assert flops("other seed", seed=BOTH.seed + 1) == first
+    assert not counted
+    wider = flops("wider", model=replace(BOTH.model, d_model=2 * BOTH.model.d_model))
+    assert len(counted) == 4
+    assert all(wider[phase] > first[phase] for phase in first)
 
 
 def test_counting_reads_no_global_random_state():
