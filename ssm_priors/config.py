@@ -253,6 +253,12 @@ def _adapter(cls: type) -> TypeAdapter:
     return TypeAdapter(cls)
 
 
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Evaluated once, since a study validates hundreds of configurations."""
+    return get_type_hints(cls)
+
+
 SCALARS: dict[type, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
@@ -271,7 +277,7 @@ def _unknown_keys(cls: type, raw: Mapping[str, Any], path: str) -> list[str]:
 
 
 def _wrong_scalars(cls: type, raw: Mapping[str, Any], path: str) -> list[str]:
-    hints = {key: _present(hint) for key, hint in get_type_hints(cls).items() if raw.get(key) is not None}
+    hints = {key: _present(hint) for key, hint in _hints(cls).items() if raw.get(key) is not None}
     types = {key: hint for key, hint in hints.items() if hint in SCALARS}
     return [
         f"{_join(path, key)}: {raw[key]!r} was given; {SCALARS[hint][0]} was expected"

@@ -14,7 +14,7 @@ from ssm_priors.models.backbone import Backbone, Block
 from ssm_priors.models.embedding import Embedding
 from ssm_priors.models.heads import Head, PairHead, PooledHead, PositionHead
 from ssm_priors.registry import INITS, MIXERS
-from ssm_priors.seeds import derive, numpy_stream
+from ssm_priors.seeds import numpy_stream, reseed
 
 
 class Model(nn.Module):
@@ -68,7 +68,7 @@ def build(
         return make(config.mixer.options, d_model=config.d_model, causal=config.causal, dropout=config.dropout, rng=rng)
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "init"))
+        reseed(seed, "init")
         embedding = Embedding(spec, config.d_model, config.positions)
         backbone = Backbone(
             mixer,
@@ -98,7 +98,7 @@ def fresh_head(
         )
     outputs = config.d_model if outputs is None else outputs
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "head", "pooled" if pooled else "position"))
+        reseed(seed, "head", "pooled" if pooled else "position")
         if not pooled:
             return PositionHead(config.d_model, outputs, stand_ins)
         if documents == 2:

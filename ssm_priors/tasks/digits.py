@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
+
+import numpy as np
 
 from ssm_priors.batch import TaskSpec
 from ssm_priors.errors import NotReady
@@ -46,8 +50,14 @@ class Digits:
             from sklearn.datasets import load_digits
         except ModuleNotFoundError as missing:
             raise NotReady(MISSING) from missing
-        pixels, labels = load_digits(return_X_y=True)
+        pixels, labels = _read(load_digits)
         rows = stratified_parts(labels, SIZES, numpy_stream(0, "digits", "split"))
         inputs = (pixels / 8 - 1)[:, :, None]
         train, validation, test = (fixed_length(inputs[part], labels[part]) for part in rows)
         return Task(Digits.spec(options), train, validation, test, hashlib.sha256(pixels.tobytes()).hexdigest())
+
+
+@cache
+def _read(load_digits: Callable[..., tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """(image, 64) from 0 to 16, and classes (image,); once a process, since scikit-learn parses text."""
+    return load_digits(return_X_y=True)

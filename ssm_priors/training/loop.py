@@ -21,7 +21,7 @@ from ssm_priors.errors import BadConfig, RunFailed
 from ssm_priors.metrics import ACCURACY, Metric, metric_of
 from ssm_priors.models.build import Model
 from ssm_priors.objectives.objective import Objective, Problem
-from ssm_priors.seeds import derive, torch_stream
+from ssm_priors.seeds import reseed, torch_stream
 from ssm_priors.tasks.task import Split
 from ssm_priors.training.evaluate import evaluate
 from ssm_priors.training.journal import Journal, Progress, restore
@@ -190,7 +190,7 @@ def _step(
     """Forward, backward, clip, update: the loss before the update, the gradient's norm, the batch; all of the whole."""
     whole = phase.train.take(phase.rows(step)).to(fabric.device)
     batch, problem = team.share(whole, phase.pose(whole, step))
-    torch.manual_seed(derive(phase.seed, "dropout", phase.name, step, *team.stream))
+    reseed(phase.seed, "dropout", phase.name, step, *team.stream)
     if len(batch):
         with fabric.autocast():
             problem = taught(phase.objective, problem, batch, teacher)

@@ -13,9 +13,9 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
@@ -201,7 +201,7 @@ def _train_and_test(
     metric = metric_of(task.spec)
     journal.open(saved.metrics_bytes if saved else 0, metric)
     try:
-        fabric = _fabric(device.type, config, team)
+        fabric = _fabric(device.type, config.precision, team.rank)
         model, weights, progress = _train_phases(config, folder, phases, fabric, journal, saved, watch, team)
     finally:
         journal.close()
@@ -260,14 +260,16 @@ def _follow(raw: dict[str, Any], folder: Path, kind: str, threads: int, malloc_t
     config, journal = RunConfig.from_dict(raw), Journal(folder, math.inf)
     with _deterministic(threads):
         phases = phases_of(config, prepare(config))
-        fabric = _fabric(kind, config, team)
+        fabric = _fabric(kind, config.precision, team.rank)
         _train_phases(config, folder, phases, fabric, journal, journal.read(), lambda report: None, team)
 
 
-def _fabric(kind: str, config: RunConfig, team: Team) -> Fabric:
+@cache
+def _fabric(kind: str, precision: Literal["32", "bf16-mixed"], rank: int) -> Fabric:
+    """Device and precision; it keeps nothing of a run."""
     from lightning_fabric import Fabric  # 2 s that refusing a wrong configuration must not cost
 
-    return Fabric(accelerator=kind, devices=[team.rank] if kind == "cuda" else 1, precision=config.precision)
+    return Fabric(accelerator=kind, devices=[rank] if kind == "cuda" else 1, precision=precision)
 
 
 def _origin(journal: Journal, device: torch.device) -> dict[str, Any]:

@@ -118,6 +118,7 @@ def test_a_damaged_file_is_refused(tmp_path, monkeypatch):
     content[len(content) // 2] ^= 1
     (tmp_path / name).write_bytes(content)
     monkeypatch.setattr(data, "files", lambda package: tmp_path)
+    data.read.cache_clear()
     with pytest.raises(BadData, match=f"{name} is damaged.*{sha256}"):
         TASKS["mnist"].load(TASKS["mnist"].Config())
 
