@@ -147,9 +147,9 @@ class TaskResults:
     def __init__(self, results: xr.Dataset, task: str):
         self.results, self.cells = results, [cell for cell in cells(results) if cell.task == task]
         self.chance, self.metric = float(results.chance.sel(task=task)), metric_of_task(results, task)
-        every = np.stack([at(results, cell).score.values for cell in self.cells])
+        every = np.stack([at(results.score, cell).values for cell in self.cells])
         self.score = every[..., ~np.isnan(every).all(axis=(0, 1))]
-        self.done = np.stack([at(results, cell).status.values == Status.DONE for cell in self.cells])
+        self.done = np.stack([at(results.status, cell).values == Status.DONE for cell in self.cells])
         if self.score.size:
             self.values = np.asarray(self.metric.finish(resample_examples(np.nan_to_num(self.score))))
 
@@ -201,7 +201,7 @@ class TaskResults:
 
     def _runs(self, those: Sequence[Cell]) -> tuple[str, ...]:
         """Names of all runs of some cells."""
-        return tuple(name for cell in those for name in at(self.results, cell).fingerprint.values.tolist())
+        return tuple(name for cell in those for name in at(self.results.fingerprint, cell).values.tolist())
 
     def _effect(self, same: Sequence[Contrast]) -> Effect:
         """Of a contrast, or of several between the same runs."""

@@ -340,6 +340,6 @@ def _count(results: xr.Dataset, cell: Cell, name: str, parts: int = 1) -> int:
     """A number that the runs of a cell share, divided by `parts`; 0 where none is recorded."""
     if not is_cell(results, cell):
         return 0
-    values = at(results, cell)[name].values
+    values = at(results[name], cell).values
     known = values[values == values]
     return round(float(known[0]) / parts) if len(known) else 0
