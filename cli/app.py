@@ -40,6 +40,7 @@ def ablate(
     spt_share: options.SptShare = None,
     match_params: options.MatchParams = 0,
     causal: options.Causal = None,
+    precision: options.Precision = None,
     examples: options.Examples = None,
     max_length: options.MaxLength = None,
     set_: options.Set = None,
@@ -67,7 +68,7 @@ def ablate(
 
     options.use_data_dir(data_dir)
     tasks = options.split_tasks(task) or ("mnist",)
-    changes = options.parse_changes(set_, causal)
+    changes = options.parse_changes(set_, causal, precision)
     request = Request(
         inits=options.split_names(init),
         pretrains=options.split_objectives(pretrain),
@@ -114,6 +115,7 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Decides subset, data order, masks, init, dropout.")] = 0,
     preset: options.Preset = "quick",
     causal: options.Causal = None,
+    precision: options.Precision = None,
     examples: options.Examples = None,
     max_length: options.MaxLength = None,
     set_: options.Set = None,
@@ -136,10 +138,12 @@ def train(
     from ssm_priors.cli.train import compose, train
 
     options.use_data_dir(data_dir)
-    choosing = ("model", "init", "pretrain", "task", "fraction", "seed", "preset", "causal", "examples", "max_length")
-    options.refuse_both(config, [name for name in (*choosing, "set_") if options.was_given(context, name)])
+    choosing = ("model", "init", "pretrain", "task", "fraction", "seed", "preset", "causal", "precision")
+    smaller = ("examples", "max_length", "set_")
+    options.refuse_both(config, [name for name in (*choosing, *smaller) if options.was_given(context, name)])
     task = options.full_name(task)
-    changes = options.sized(options.parse_changes(set_, causal), [task], examples=examples, max_length=max_length)
+    changes = options.parse_changes(set_, causal, precision)
+    changes = options.sized(changes, [task], examples=examples, max_length=max_length)
     run_config = compose(
         config,
         model=model,

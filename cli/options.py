@@ -25,6 +25,12 @@ Causal = Annotated[
         show_default="as the preset says; one-sided if --pretrain causal",
     ),
 ]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        help="32, or bf16-mixed: matrix products in bfloat16, all else in float32.", show_default="the preset's, 32"
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, such as finetune.epochs=20. Repeat for more."),
@@ -179,13 +185,18 @@ def split_numbers(values: list[str] | None, option: str) -> tuple[float, ...]:
         raise BadConfig(f"{option}: numbers were expected: {error}") from error
 
 
-def parse_changes(assignments: list[str] | None, causal: bool | None) -> dict[str, Any]:
+def parse_changes(
+    assignments: list[str] | None, causal: bool | None = None, precision: str | None = None
+) -> dict[str, Any]:
     """`KEY=VALUE` pairs as a nested mapping, values read as TOML, or as plain text where they are none.
+
+    What has an option of its own comes first, so that a pair may take its place.
 
     Raises:
         BadConfig: no '=', or a key that is no dotted name.
     """
     changes: dict[str, Any] = {} if causal is None else {"model": {"causal": causal}}
+    changes |= {} if precision is None else {"precision": precision}
     for assignment in assignments or ():
         key, equals, value = assignment.partition("=")
         steps = [step.strip() for step in key.split(".")]
@@ -202,12 +213,12 @@ def parse_changes(assignments: list[str] | None, causal: bool | None) -> dict[st
 
 def parse_options(assignments: list[str] | None) -> dict[str, Any]:
     """`OPTION=VALUE` pairs of one part; raises BadConfig."""
-    return parse_changes(assignments, None)
+    return parse_changes(assignments)
 
 
 def parse_study(assignments: list[str] | None, preset: str | None) -> dict[str, Any]:
     """What is laid over a study: `KEY=VALUE` pairs, and another preset; raises BadConfig."""
-    return parse_changes(assignments, None) | ({} if preset is None else {"preset": preset})
+    return parse_changes(assignments) | ({} if preset is None else {"preset": preset})
 
 
 def sized(changes: dict[str, Any], tasks: Iterable[str], **sizes: int | None) -> dict[str, Any]:

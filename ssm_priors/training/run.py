@@ -9,6 +9,7 @@ Source: Amos, Berant, Gupta 2023, arXiv 2310.02980, section 2.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -269,6 +270,7 @@ def _fabric(kind: str, precision: Literal["32", "bf16-mixed"], rank: int) -> Fab
     """Device and precision; it keeps nothing of a run."""
     from lightning_fabric import Fabric  # 2 s that refusing a wrong configuration must not cost
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it tells what the configuration says
     return Fabric(accelerator=kind, devices=[rank] if kind == "cuda" else 1, precision=precision)
 
 

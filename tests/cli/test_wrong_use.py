@@ -37,6 +37,8 @@ WRONG = [
     (["train", "--model", "transformer", "--set", "model.mixer.heads=7"], "heads"),
     (["train", "--pretrain", "causal"], "--causal"),
     (["train", "missing.toml"], "no such file"),
+    (["train", "missing.toml", "--precision", "bf16-mixed"], "--precision cannot stand beside it"),
+    (["train", "--precision", "16"], "'32' or 'bf16-mixed'"),
     (["train", "--set", "test=false"], "a trial of a study"),
     (["ablate", "--pretrain", "masked", "--set", "test=false"], "test"),
     (["ablate", "--pretrain", "masked", "--budget", "100"], "steps=N or flops=N"),
