@@ -12,7 +12,6 @@ from ssm_priors.cli.commands import command, study
 from ssm_priors.cli.output import Output
 
 Name = Annotated[str, typer.Argument(help="A study of the catalogue, or a TOML file.", show_default=False)]
-Folder = Annotated[Path, typer.Argument(help="A study folder.", show_default=False)]
 
 
 @command("list", group=study)
@@ -42,7 +41,9 @@ def study_run(
     preset: options.StudyPreset = None,
     set_: options.StudySet = None,
     data_dir: options.DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="Study folder.", show_default="ssmp-runs/NAME-FINGERPRINT")] = None,
+    out: Annotated[
+        str | None, typer.Option(help=f"Study folder, {options.PLACE}", show_default="ssmp-runs/NAME-FINGERPRINT")
+    ] = None,
     engine: options.Engine = "local",
     address: options.Address = "",
     device: options.Device = "auto",
@@ -79,7 +80,7 @@ def study_run(
 
 
 @command("status", group=study)
-def study_status(folder: Folder, json: options.Json = False) -> int:
+def study_status(folder: options.StudyPlace, json: options.Json = False) -> int:
     """Show where a study stands: its cells, who runs what since when, and how long it will take.
 
     Reads the folder and changes nothing, so it can be asked while runners are at work.
@@ -91,7 +92,7 @@ def study_status(folder: Folder, json: options.Json = False) -> int:
 
 @command("resume", resumes=True, group=study)
 def study_resume(
-    folder: Folder,
+    folder: options.StudyPlace,
     data_dir: options.DataDir = None,
     engine: options.Engine = "local",
     address: options.Address = "",
