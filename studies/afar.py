@@ -74,19 +74,22 @@ class _Keeper:
 
     def __init__(self, store: Store, folder: Path, tell: Callable[[Message], Any]):
         self.store, self.folder, self._tell = store, folder, tell
-        self.saved = self._changed()
+        self.brought = self._changed()
+        self.tried = self.brought.get(STATE)
 
     def tell(self, message: Message) -> None:
         self._tell(message)
-        if (changed := self._changed()) == self.saved:
+        now = self._changed()
+        if now.get(STATE) == self.tried:
             return
-        self.saved = changed
+        self.tried = now.get(STATE)
         with suppress(StoreFailed):  # the next state is brought again; at the run's end the store must answer
-            self.store.put_some(self.folder, BEGUN)
+            self.store.put_some(self.folder, [name for name in now if now[name] != self.brought.get(name)])
+            self.brought = now
 
-    def _changed(self) -> int:
-        state = self.folder / STATE
-        return state.stat().st_mtime_ns if state.exists() else 0
+    def _changed(self) -> dict[str, int]:
+        """When each file that a state needs was last written."""
+        return {name: (self.folder / name).stat().st_mtime_ns for name in BEGUN if (self.folder / name).exists()}
 
 
 def _patiently(ask: Callable[[], Answer]) -> Answer:

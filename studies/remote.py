@@ -141,7 +141,7 @@ class Depot:
         self.store.fetch_run(folder.name, folder)
         if not (folder / CHECKPOINT).exists():
             raise StoreFailed(f"{self.store.name}, as seen from here, holds no {RUNS}/{folder.name}/{CHECKPOINT}")
-        self._note(folder.name, self.store.files(f"{RUNS}/{folder.name}")[CHECKPOINT])
+        self._note(folder.name, self.store.files(f"{RUNS}/{folder.name}").get(CHECKPOINT, ""))
 
     def put_choices(self) -> None:
         """Bring what trials have decided, before any run that depends on it begins."""

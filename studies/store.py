@@ -12,11 +12,12 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fsspec import AbstractFileSystem
 from fsspec.core import split_protocol, url_to_fs
 from fsspec.registry import get_filesystem_class, known_implementations
 from fsspec.utils import tokenize
@@ -73,10 +74,15 @@ class Store:
             raise BadConfig(f"{self.name}: PROTOCOL://FOLDER was expected, such as s3://bucket/folder, without '::'")
         _refuse_missing(protocol, self.name)
         with self._asked("cannot be opened"):
-            self._fs, root = url_to_fs(self.url)
+            _, root = url_to_fs(self.url)
         self._root = root.rstrip("/")
         self._is_tree = Path(root).is_absolute() or root.startswith("/")
         """Whether its folders must be made before files; else it is a bucket, which must be there, and has none."""
+
+    @property
+    def _fs(self) -> AbstractFileSystem:
+        """A thread's own connection, which fsspec keeps: some drivers cannot serve two threads at once."""
+        return url_to_fs(self.url)[0]
 
     @property
     def key(self) -> str:
@@ -169,9 +175,9 @@ class Store:
             self.put(folder / name, f"{place}/{name}")
         for name in (STATE, FAILURE):
             self.remove(f"{place}/{name}")
-        return self.files(place)[CHECKPOINT]
+        return self.files(place).get(CHECKPOINT, "")
 
-    def put_some(self, folder: Path, names: tuple[str, ...]) -> None:
+    def put_some(self, folder: Path, names: Iterable[str]) -> None:
         """Bring those files of a run that it has, in this order."""
         for name in names:
             if (folder / name).exists():

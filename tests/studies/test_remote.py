@@ -304,6 +304,24 @@ def test_an_interrupted_run_goes_on_elsewhere_from_the_state_it_left(machine):
         assert (depot.folder / "runs" / first[0] / "state.pt").read_bytes() == b"step 7"
 
 
+def test_a_run_whose_worker_says_that_it_brought_it_is_fetched_or_counts_as_failed():
+    def elsewhere(job) -> Message:
+        """A worker that shares no disk with the runner, and loses every second run on the way."""
+        finish(job)
+        if not Store(URL).runs():
+            Store(URL).put_run(job.folder)
+        shutil.rmtree(job.folder)
+        return Message(job.name, "finished")
+
+    with sitting(URL, print) as depot:
+        depot.begin(STUDY)
+        events = list(execute(STUDY, depot.folder, Courier(OneByOne(elsewhere), depot)))
+        assert [event.kind for event in events] == ["finished", "failed"]
+        assert "its worker has finished it, but failing://bucket/study, as seen from here, holds no" in events[1].reason
+        examine(events[0].run.folder, events[0].run.config)
+        assert [run.is_done for run in plan(STUDY, depot.folder)].count(True) == 1
+
+
 def test_a_failure_is_told_at_the_store_and_gone_once_the_run_is_done(machine):
     assert run(do=fail)[0] == ["failed"] * 2
     assert all("failed.txt" in files for files in Store(URL).runs().values())

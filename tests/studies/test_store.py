@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Barrier, Thread
 
 import pytest
 from stores import Failing, Hostile
@@ -134,3 +135,19 @@ def test_folders_and_urls_are_told_apart(tmp_path, monkeypatch):
     assert Store("memory://a").key != Store("memory://b").key
     monkeypatch.setenv("SSMP_SCRATCH_DIR", str(tmp_path))
     assert scratch() == tmp_path
+
+
+def test_every_thread_has_a_connection_of_its_own():
+    store, found, both = Store("failing://study"), [], Barrier(2)
+
+    def take() -> None:
+        found.append(store._fs)
+        both.wait(30)  # a thread that has ended may give its number to the next
+
+    threads = [Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store._fs is store._fs
+    assert len({id(each) for each in (*found, store._fs)}) == 3
