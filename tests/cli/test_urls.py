@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import xarray as xr
+from runners import wait_for
 from stores import Failing
 from task_runs import ssmp
 
@@ -61,6 +64,34 @@ def test_a_study_at_a_url_is_run_asked_about_gone_on_with_and_reported(file, tmp
     assert ssmp("report", url).exit_code == 0
     assert (tmp_path / "there" / "report.html").exists()
     xr.testing.assert_identical(xr.open_zarr(tmp_path / "there" / "results.zarr").load(), before)
+
+
+def test_a_runner_that_is_killed_is_followed_at_once_and_what_it_had_brought_is_kept(file, tmp_path):
+    url = f"file://{tmp_path}/there"
+    command = [
+        "study",
+        "run",
+        str(file),
+        "--set",
+        "finetune.epochs=30",
+        "--out",
+        url,
+        "--jobs",
+        "1",
+        "--save-every",
+        "0",
+    ]
+    killed = subprocess.Popen([sys.executable, "-m", "ssm_priors.cli", *command], stderr=subprocess.DEVNULL)
+    wait_for(lambda: list(tmp_path.glob("there/runs/*/ckpt.pt")) and list(tmp_path.glob("scratch/**/state.pt")))
+    killed.kill()
+    killed.wait()
+    assert (tmp_path / "there" / "runner.json").exists()
+    assert len(list(tmp_path.glob("there/runs/*/ckpt.pt"))) == 1
+    said = ssmp(*command)
+    assert said.exit_code == 0, said.stderr
+    assert said.stderr.count("finished before, kept") == 1
+    assert len(list(tmp_path.glob("there/runs/*/ckpt.pt"))) == 2
+    assert not (tmp_path / "there" / "runner.json").exists()
 
 
 def test_what_could_not_be_brought_is_an_error_and_the_same_command_brings_it(file):
