@@ -60,6 +60,7 @@ def study_run(
 
     The same command again, or in a second terminal, or on another machine that sees the folder, shares the work: no run
     is done twice, what is finished is kept, what was interrupted goes on.
+    At a URL there is one runner at a time.
     """
     from ssm_priors.cli.conduct import Means
     from ssm_priors.cli.study_folders import run
@@ -106,7 +107,7 @@ def study_resume(
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
-    """Go on with the study in a folder, or help the runners that are at it.
+    """Go on with the study in a folder or at a URL; in a folder, help the runners that are at it.
 
     Finished runs are kept, interrupted ones go on from their saved states, failed ones are tried again.
     """
