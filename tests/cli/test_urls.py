@@ -73,7 +73,7 @@ def test_a_runner_that_is_killed_is_followed_at_once_and_what_it_had_brought_is_
         "run",
         str(file),
         "--set",
-        "finetune.epochs=30",
+        "finetune.epochs=12",
         "--out",
         url,
         "--jobs",
