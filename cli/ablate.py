@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from ssm_priors import presets
-from ssm_priors.cli.conduct import Means, conduct
+from ssm_priors.cli.conduct import Means
 from ssm_priors.cli.output import Output
+from ssm_priors.cli.study_folders import conduct_at
 from ssm_priors.errors import BadConfig
 from ssm_priors.registry import OBJECTIVES
 from ssm_priors.studies.grid import NONE, Study
@@ -32,7 +32,7 @@ class Request:
     changes: dict[str, Any]
 
 
-def ablate(request: Request, out: Path | None, means: Means, output: Output) -> int:
+def ablate(request: Request, out: str | None, means: Means, output: Output) -> int:
     """Run the study, write and print its results; 1 if a run failed.
 
     Raises:
@@ -41,7 +41,7 @@ def ablate(request: Request, out: Path | None, means: Means, output: Output) -> 
     if request.variants and not request.budgets:
         raise BadConfig("--spt-share: a share of what? Name a --budget, such as --budget flops=5e11")
     study = Study.from_dict(asdict(_one_sided_if_needed(request, output)))
-    return conduct(study, out or Path("ssmp-runs") / f"ablate-{study.fingerprint}", means, output)
+    return conduct_at(out or f"ssmp-runs/ablate-{study.fingerprint}", study, means, output)
 
 
 def _one_sided_if_needed(request: Request, output: Output) -> Request:

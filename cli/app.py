@@ -45,7 +45,9 @@ def ablate(
     max_length: options.MaxLength = None,
     set_: options.Set = None,
     data_dir: options.DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="Study folder.", show_default="ssmp-runs/ablate-FINGERPRINT")] = None,
+    out: Annotated[
+        str | None, typer.Option(help=f"Study folder, {options.PLACE}", show_default="ssmp-runs/ablate-FINGERPRINT")
+    ] = None,
     engine: options.Engine = "local",
     address: options.Address = "",
     device: options.Device = "auto",
@@ -286,7 +288,7 @@ def inspect_pretraining(
 
 @command("report")
 def report(
-    paths: Annotated[list[Path], typer.Argument(help="Study folders, or checkpoints.", show_default=False)],
+    paths: Annotated[list[str], typer.Argument(help="Studies (folders or URLs), or checkpoints.", show_default=False)],
     json: options.Json = False,
 ) -> int:
     """Write a study's report again, or a checkpoint's page.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from ssm_priors.cli.output import Output
-from ssm_priors.errors import SsmPriorsError
+from ssm_priors.errors import BadConfig, SsmPriorsError
 
 INTERRUPTED = 130
 """What shells expect of a command that Ctrl-C ended."""
@@ -52,6 +54,7 @@ def command(name: str, resumes: bool = False, group: typer.Typer = app) -> Calla
         def guarded(*args: Any, **kwargs: Any) -> None:
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, workers and all
             try:
+                _refuse_urls(kwargs)
                 code = function(*args, **kwargs)
             except SsmPriorsError as error:
                 Output().error(str(error))
@@ -69,3 +72,14 @@ def command(name: str, resumes: bool = False, group: typer.Typer = app) -> Calla
         return group.command(name)(guarded)
 
     return register
+
+
+def _refuse_urls(given: Mapping[str, Any]) -> None:
+    """Raise BadConfig for a URL where a path is taken, which would become a folder called `s3:`."""
+    for value in given.values():
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:[/\\]", str(path)):
+                raise BadConfig(
+                    f"{path} looks like a URL; a path of this machine was expected. URLs are taken by ssmp study run, "
+                    "ablate (both --out), study resume, study status and report, which tell the folder they work in"
+                )

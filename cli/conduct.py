@@ -18,6 +18,7 @@ from ssm_priors.registry import ENGINES
 from ssm_priors.studies.engines.engine import Workers
 from ssm_priors.studies.forecast import Outline, Pace, count, finished_seconds, loaded, survey, time_phases
 from ssm_priors.studies.grid import Cell, Study
+from ssm_priors.studies.remote import Courier, Depot
 from ssm_priors.studies.runner import STUDY, execute, plan, workers_for
 from ssm_priors.studies.tuning import settled
 from ssm_priors.training.loggers.logger import refuse_missing
@@ -41,8 +42,15 @@ class Means:
     dry_run: bool = False
 
 
-def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
+def conduct(study: Study, out: Path, means: Means, output: Output, depot: Depot | None = None) -> int:
     """Run a study, write and print its results; 1 if a run failed.
+
+    Args:
+        study: the grid.
+        out: its folder.
+        means: with what.
+        output: what says it.
+        depot: where the study lives at a URL; `out` is then its folder on this machine.
 
     Raises:
         SsmPriorsError: wrong use, found before any training.
@@ -67,8 +75,9 @@ def conduct(study: Study, out: Path, means: Means, output: Output) -> int:
         malloc_tuning=means.malloc_tuning,
         loggers=means.loggers,
         address=means.address,
+        store=depot.store.url if depot else "",
     )
-    made = engine(hired)
+    made = Courier(engine(hired), depot) if depot else engine(hired)
     output.note(f"{len(study.cells())} cells, {len(runs)} runs{trials}, {made.free} at a time, in {out}")
     failed = watch(execute(study, out, made), runs, Pace(settled(study, out), outlines), made.free, output)
     with needing_room(out):

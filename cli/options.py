@@ -78,11 +78,16 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_de
 Engine = Annotated[str, typer.Option(help="Where runs go: local, or ray (extra [ray]).")]
 Address = Annotated[
     str,
-    typer.Option(help="Of a Ray cluster that sees the study folder.", show_default="RAY_ADDRESS, or one started here"),
+    typer.Option(
+        help="Of a Ray cluster; its nodes see the study folder, or --out is a URL.",
+        show_default="RAY_ADDRESS, or one started here",
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only tell what it would take: parameters, FLOPs, time, disk. Trains nothing.")
 ]
+PLACE = "or a URL that fsspec knows, such as s3://bucket/study."
+StudyPlace = Annotated[str, typer.Argument(help=f"A study folder, {PLACE}", show_default=False)]
 StudyPreset = Annotated[str | None, typer.Option("--preset", help="Instead of the study's own.", show_default=False)]
 StudySet = Annotated[
     list[str] | None,

@@ -24,9 +24,10 @@ from ssm_priors.studies.report import report as html
 from ssm_priors.studies.report.learned import sections
 from ssm_priors.studies.runner import PATIENCE
 from ssm_priors.studies.statistics import CellScore, Effect
+from ssm_priors.studies.store import is_url
 
 
-def report(paths: list[Path], output: Output) -> int:
+def report(paths: Sequence[str | Path], output: Output) -> int:
     """Report on studies and on single checkpoints.
 
     Raises:
@@ -37,10 +38,14 @@ def report(paths: list[Path], output: Output) -> int:
     if output.as_json and len(paths) > 1:
         raise BadConfig("--json gives one document; report on one study or checkpoint at a time")
     for path in paths:
-        if path.is_file():
-            _on_checkpoint(path, output)
+        if is_url(path):
+            from ssm_priors.cli import remote  # which needs `present` of this module
+
+            remote.report(str(path), output)
+        elif Path(path).is_file():
+            _on_checkpoint(Path(path), output)
         else:
-            _on_study(path, output)
+            _on_study(Path(path), output)
     return 0
 
 

@@ -12,7 +12,6 @@ from ssm_priors.cli.commands import command, study
 from ssm_priors.cli.output import Output
 
 Name = Annotated[str, typer.Argument(help="A study of the catalogue, or a TOML file.", show_default=False)]
-Folder = Annotated[Path, typer.Argument(help="A study folder.", show_default=False)]
 
 
 @command("list", group=study)
@@ -42,7 +41,9 @@ def study_run(
     preset: options.StudyPreset = None,
     set_: options.StudySet = None,
     data_dir: options.DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="Study folder.", show_default="ssmp-runs/NAME-FINGERPRINT")] = None,
+    out: Annotated[
+        str | None, typer.Option(help=f"Study folder, {options.PLACE}", show_default="ssmp-runs/NAME-FINGERPRINT")
+    ] = None,
     engine: options.Engine = "local",
     address: options.Address = "",
     device: options.Device = "auto",
@@ -59,6 +60,7 @@ def study_run(
 
     The same command again, or in a second terminal, or on another machine that sees the folder, shares the work: no run
     is done twice, what is finished is kept, what was interrupted goes on.
+    At a URL there is one runner at a time.
     """
     from ssm_priors.cli.conduct import Means
     from ssm_priors.cli.study_folders import run
@@ -79,7 +81,7 @@ def study_run(
 
 
 @command("status", group=study)
-def study_status(folder: Folder, json: options.Json = False) -> int:
+def study_status(folder: options.StudyPlace, json: options.Json = False) -> int:
     """Show where a study stands: its cells, who runs what since when, and how long it will take.
 
     Reads the folder and changes nothing, so it can be asked while runners are at work.
@@ -91,7 +93,7 @@ def study_status(folder: Folder, json: options.Json = False) -> int:
 
 @command("resume", resumes=True, group=study)
 def study_resume(
-    folder: Folder,
+    folder: options.StudyPlace,
     data_dir: options.DataDir = None,
     engine: options.Engine = "local",
     address: options.Address = "",
@@ -105,7 +107,7 @@ def study_resume(
     quiet: options.Quiet = False,
     json: options.Json = False,
 ) -> int:
-    """Go on with the study in a folder, or help the runners that are at it.
+    """Go on with the study in a folder or at a URL; in a folder, help the runners that are at it.
 
     Finished runs are kept, interrupted ones go on from their saved states, failed ones are tried again.
     """

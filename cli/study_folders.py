@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ssm_priors.cli import remote
 from ssm_priors.cli.conduct import Means, conduct
 from ssm_priors.cli.live import clock
 from ssm_priors.cli.output import Output
@@ -19,19 +20,28 @@ from ssm_priors.studies.forecast import finished_seconds
 from ssm_priors.studies.grid import Study
 from ssm_priors.studies.ledger import Entry, State
 from ssm_priors.studies.merging import unite
+from ssm_priors.studies.remote import sight
 from ssm_priors.studies.runner import STUDY, Run, plan
+from ssm_priors.studies.store import is_url
 
 
-def run(name: str, given: Mapping[str, Any], out: Path | None, means: Means, output: Output) -> int:
+def run(name: str, given: Mapping[str, Any], out: str | None, means: Means, output: Output) -> int:
     """Run a study of the catalogue or of a file; 1 if a run failed."""
     entry = catalogue.load(name)
     study = entry.study(given)
-    return conduct(study, out or Path("ssmp-runs") / f"{entry.name}-{study.fingerprint}", means, output)
+    return conduct_at(out or f"ssmp-runs/{entry.name}-{study.fingerprint}", study, means, output)
 
 
-def resume(folder: Path, means: Means, output: Output) -> int:
-    """Go on with the study in a folder; raises BadData if it holds none."""
-    return conduct(_study_in(folder), folder, means, output)
+def resume(place: str, means: Means, output: Output) -> int:
+    """Go on with the study in a folder or at a URL; raises BadData if there is none."""
+    return conduct_at(place, None, means, output)
+
+
+def conduct_at(place: str, study: Study | None, means: Means, output: Output) -> int:
+    """Run a study, or the one that is there, in a folder or at a URL; 1 if a run failed."""
+    if is_url(place):
+        return remote.conduct(study, place, means, output)
+    return conduct(study or _study_in(Path(place)), Path(place), means, output)
 
 
 def merge(folders: list[Path], out: Path, output: Output) -> int:
@@ -44,8 +54,15 @@ def merge(folders: list[Path], out: Path, output: Output) -> int:
     return 0
 
 
-def status(folder: Path, output: Output) -> int:
+def status(place: str, output: Output) -> int:
     """Where a study stands, as its ledger says, or where there is none, as its run folders do."""
+    if not is_url(place):
+        return _status(Path(place), output)
+    with sight(place, output.note) as depot:
+        return _status(depot.folder, output)
+
+
+def _status(folder: Path, output: Output) -> int:
     study = _study_in(folder)
     runs, rows = plan(study, folder), ledger.read(folder)
     entries = {run.name: _standing(run, rows.get(run.name)) for run in runs}

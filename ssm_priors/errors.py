@@ -52,6 +52,12 @@ class RunFailed(SsmPriorsError):
     exit_code = 1
 
 
+class StoreFailed(SsmPriorsError):
+    """A store that did not take or give what was asked of it: no permission, no network, no room."""
+
+    exit_code = 1
+
+
 def suggest(given: str, known: Iterable[str]) -> str:
     """'Did you mean s4d?' when something known is near, else an empty string."""
     near = get_close_matches(given, list(known), n=1)

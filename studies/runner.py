@@ -338,12 +338,15 @@ def _announce(ledger: Ledger, runs: list[Run], out: Path) -> Iterator[Event]:
 
 
 def _refuse_other(study: Study, path: Path) -> None:
-    """A folder's study may be run again or extended (more seeds, more values), never replaced by another."""
-    before = Study.read(path)
+    refuse_other(study, Study.read(path), path.parent)
+
+
+def refuse_other(study: Study, before: Study, place: Path | str) -> None:
+    """A place's study may be run again or extended (more seeds, more values), never replaced by another: BadConfig."""
     if before.tune != study.tune:
-        raise BadConfig(f"{path.parent} holds a study with other trials (table tune). Choose another --out")
+        raise BadConfig(f"{place} holds a study with other trials (table tune). Choose another --out")
     lost = {config.fingerprint for *_, config in before.runs()} - {config.fingerprint for *_, config in study.runs()}
     if lost:
         raise BadConfig(
-            f"{path.parent} holds another study: {len(lost)} of its runs are not in this one. Choose another --out"
+            f"{place} holds another study: {len(lost)} of its runs are not in this one. Choose another --out"
         )

@@ -71,3 +71,16 @@ def wait_for(condition) -> None:
     while not condition():
         assert time.monotonic() < limit
         time.sleep(0.01)
+
+
+def at_work(folder: Path) -> int:
+    """The process that has a run's metrics open."""
+    metrics = folder / "metrics.csv"
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            try:
+                if any(handle.samefile(metrics) for handle in (process / "fd").iterdir()):
+                    return int(process.name)
+            except (OSError, PermissionError):
+                continue
+    raise AssertionError(f"no process has {metrics} open")

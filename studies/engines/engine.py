@@ -67,6 +67,8 @@ class Workers:
     """Where runs log to, besides their own files."""
     address: str = ""
     """Of a cluster; empty: this machine. Refused by an engine that has no cluster."""
+    store: str = ""
+    """URL that workers bring their runs to which do not see the study's folder; empty: all of them see it."""
 
 
 class Engine(Protocol):

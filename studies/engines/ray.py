@@ -1,8 +1,9 @@
 """Runs as Ray tasks: on a cluster (its address given, or in RAY_ADDRESS), or on workers started for the study.
 
 The study folder must be on a file system that every node sees under the same path: workers write their runs there, and
-only what they tell about their progress goes through Ray. So must prepared data, and the package must be installed on
-every node. A worker that dies loses its own run only.
+only what they tell about their progress goes through Ray. A study at a URL needs no such file system: each worker
+trains in a folder of its node, and brings the run to the store. Prepared data must be on every node under the same
+path, and the package installed. A worker that dies loses its own run only.
 """
 
 from __future__ import annotations
@@ -123,7 +124,12 @@ class _Mailbox:
 
 def _perform(raw: dict[str, Any], folder: Any, workers: Workers, mailbox: Any) -> Message:
     """A task: one run, in a worker process of Ray's."""
-    return perform(Job(RunConfig.from_dict(raw), folder), workers, mailbox.put.remote)
+    job = Job(RunConfig.from_dict(raw), folder)
+    if not workers.store:
+        return perform(job, workers, mailbox.put.remote)
+    from ssm_priors.studies.afar import perform_afar
+
+    return perform_afar(job, workers, mailbox.put.remote)
 
 
 def _connect(ray: Any, workers: Workers) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -13,9 +14,13 @@ from pathlib import Path
 
 import builders
 import pytest
+from runners import at_work
+from stores import Failing
 
 from ssm_priors.registry import ENGINES
+from ssm_priors.studies import afar
 from ssm_priors.studies.engines.engine import Job, Message, Workers
+from ssm_priors.studies.store import Store
 from ssm_priors.training.run import read_finished
 
 NEEDS = {"ray": "ray"}
@@ -109,14 +114,63 @@ def test_closing_ends_what_runs_and_keeps_its_state(engine, tmp_path):
     assert not multiprocessing.active_children()
 
 
-def at_work(folder: Path) -> int:
-    """The process that has a run's metrics open."""
-    metrics = folder / "metrics.csv"
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and int(process.name) != os.getpid():
-            try:
-                if any(handle.samefile(metrics) for handle in (process / "fd").iterdir()):
-                    return int(process.name)
-            except (OSError, PermissionError):
-                continue
-    raise AssertionError(f"no process has {metrics} open")
+@pytest.fixture
+def apart(tmp_path, monkeypatch):
+    """Ray workers that have a folder of their own and see a store, but nothing of the runner's."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("SSMP_SCRATCH_DIR", str(tmp_path / "node"))
+    workers = Workers(count=2, device="cpu", save_every=0.0, store=f"file://{tmp_path}/store")
+    with closing(ENGINES["ray"](workers)) as engine:
+        yield engine
+
+
+def test_ray_workers_that_share_no_disk_bring_their_runs_and_states_to_the_store(apart, tmp_path):
+    good, doomed = job(tmp_path / "runner"), job(tmp_path / "runner", seed=1, finetune={"epochs": 2000})
+    apart.start(good)
+    assert [message.kind for message in until(apart, 1)][-1] == "finished"
+    read_finished(tmp_path / "store" / "runs" / good.name, good.config)
+    apart.start(doomed)
+    begun(tmp_path / "store" / "runs" / doomed.name)
+    [folder] = (tmp_path / "node" / "tasks").glob("*/*")
+    os.kill(at_work(folder), signal.SIGKILL)
+    assert until(apart, 1)[-1].kind == "died"
+    shutil.rmtree(tmp_path / "node")  # the next try is at another node
+    apart.start(doomed)
+    assert next(message for message in heard_of(apart) if message.kind == "step").content.step > 1
+    assert not (tmp_path / "runner").exists()
+    assert {path.name for path in (tmp_path / "node" / "tasks").glob("*/*")} == {doomed.name}, (
+        "what is there is gone here"
+    )
+
+
+def test_a_ray_worker_that_cannot_reach_the_store_says_so_and_keeps_its_run(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setattr(afar, "PAUSES", ())
+    monkeypatch.setenv("SSMP_SCRATCH_DIR", str(tmp_path / "node"))
+    Failing.reset()
+    Failing.obey(lambda number: Failing.calls[number][0] == "put_file")
+    one, workers = job(tmp_path / "runner"), Workers(count=1, device="cpu", store="failing://study")
+    end = afar.perform_afar(one, workers, lambda message: None)
+    assert end.kind == "failed"
+    assert "No space left on device" in end.content
+    assert "what the run has is kept there" in end.content
+    [folder] = (tmp_path / "node" / "tasks").glob("*/*")
+    read_finished(folder, one.config)
+    Failing.obey(lambda number: False)
+    told = []
+    assert afar.perform_afar(one, workers, told.append).kind == "finished"
+    assert [message.kind for message in told] == ["started"], "it was trained once"
+    assert "ckpt.pt" in Store("failing://study").runs()[one.name]
+    assert not folder.exists()
+
+
+def test_a_state_that_is_damaged_at_the_store_is_not_gone_on_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSMP_SCRATCH_DIR", str(tmp_path / "node"))
+    Failing.reset()
+    one, workers = job(tmp_path / "runner"), Workers(count=1, device="cpu", store="failing://study")
+    for name, text in (("run.toml", one.config.to_toml()), ("state.pt", "torn")):
+        Store("failing://study").write(f"runs/{one.name}/{name}", text.encode())
+    assert afar.perform_afar(one, workers, lambda message: None).kind == "finished"
+    Store("failing://study").fetch_run(one.name, tmp_path / "back")
+    read_finished(tmp_path / "back", one.config)
+    assert "state.pt" not in Store("failing://study").runs()[one.name]
