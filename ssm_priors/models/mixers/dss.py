@@ -33,6 +33,7 @@ from ssm_priors.models.statespace import (
     kept_in_float32,
     one_sided,
     parameter,
+    prefill_modes,
     read_out,
     state_dtype,
     step_modes,
@@ -115,6 +116,17 @@ class DSS(nn.Module):
         one_sided(self.causal)
         weight, modes = self._modes()
         y, state = step_modes(u, state, weight[0], modes, self.D)
+        return read_out(y, self.dropout, self.output), state
+
+    def prefill(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Many positions at once: u: (B, L, H), state: (B, H, N) -> y: (B, L, H), next state. Causal only.
+
+        Raises:
+            BadConfig: as `step`.
+        """
+        one_sided(self.causal)
+        weight, modes = self._modes()
+        y, state = prefill_modes(u, state, weight[0], modes, self.D)
         return read_out(y, self.dropout, self.output), state
 
     def ssm_parameters(self) -> list[nn.Parameter]:
