@@ -178,6 +178,27 @@ def convolve(u: Tensor, lengths: Tensor, kernel: Callable[[int], Tensor], D: Ten
     return dispatch.convolve(u, kernel(u.shape[1]).to(kernel_dtype(u.dtype)), D, gelu)
 
 
+def convolve_modes(
+    u: Tensor, lengths: Tensor, weight: Tensor, modes: Discrete, D: Tensor, *, gelu: bool = False
+) -> Tensor:
+    """`convolve` with the `diagonal_kernel` of independent channels, by way of the kernel or without it.
+
+    Args:
+        u: (B, L, H).
+        lengths: (B,), valid positions.
+        weight: C with the gain, real pairs (direction, H, N/2, 2), float64.
+        modes: z of each, (H, N/2).
+        D: (H,).
+        gelu: as in `convolve`.
+
+    Returns:
+        (B, L, H), in u's dtype.
+    """
+    real, imag = weight.unbind(-1)
+    log_z, dtype = (modes.log_z_real, modes.log_z_imag), kernel_dtype(D.dtype)
+    return dispatch.convolve_modes(_silenced(u, lengths), (real, imag), log_z, D, dtype, gelu)
+
+
 def _silenced(u: Tensor, lengths: Tensor) -> Tensor:
     """`silence_padding`, which asks the numbers whether anything is padded; a compiled graph must not ask."""
     if torch.compiler.is_compiling():

@@ -27,7 +27,7 @@ from ssm_priors.models.statespace import (
     bounded_decay,
     bounded_dt,
     complex_normal,
-    convolve,
+    convolve_modes,
     diagonal_kernel,
     gate,
     kept_in_float32,
@@ -86,7 +86,7 @@ class DSS(nn.Module):
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
-        return gate(convolve(u, lengths, self.kernel, self.D, gelu=True), self.dropout, self.output)
+        return gate(convolve_modes(u, lengths, *self._modes(), self.D, gelu=True), self.dropout, self.output)
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response without D: (direction, H, L), in float32, or float64 if the parameters are."""
