@@ -260,6 +260,52 @@ def test_modes_that_decay_at_once_leave_no_subnormal_numbers():
     assert (found[..., 200:] == 0).all()
 
 
+# -- what the interpreter multiplies in float32, and a GPU in three products of shorter numbers
+
+
+def shortened(values: np.ndarray) -> np.ndarray:
+    """float32 cut to the 10 bits of fraction that TF32 has."""
+    return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+@pytest.fixture
+def in_tf32(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Products of the leading parts and, `three` times, of these with what is left: as tensor cores do it."""
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    def dot(self, a, b, total, input_precision, max_num_imprecise_acc):
+        big_a, big_b = shortened(a.data), shortened(b.data)
+        product = total.data + big_a @ big_b
+        if request.param == 3:
+            product += big_a @ shortened(b.data - big_b) + shortened(a.data - big_a) @ big_b
+        return TensorHandle(product, total.dtype.scalar)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", dot)
+
+
+@pytest.mark.skipif(HAS_GPU, reason="a GPU does it itself")
+@pytest.mark.parametrize("in_tf32", [3], indirect=True)
+@pytest.mark.parametrize("length", [65, 500])
+def test_three_tf32_products_are_near_enough(in_tf32, length):
+    check(2, length, 2, 4, 2, chunked.CHUNK)
+    parts = [part.requires_grad_() for part in modes(2, 5, 2)]
+    found, expected = (
+        table(parts, length),
+        reference.vandermonde(torch.complex(*parts[:2]), torch.complex(*parts[2:]), length),
+    )
+    near(found, expected, FORWARD)
+    weight = normal(2, 2, length, seed=5)
+    for one, other in zip(grad(found, parts, weight.float()), grad(expected, parts, weight), strict=True):
+        near(one, other, BACKWARD)
+
+
+@pytest.mark.skipif(HAS_GPU, reason="a GPU does it itself")
+@pytest.mark.parametrize("in_tf32", [1], indirect=True)
+def test_one_tf32_product_would_not_be(in_tf32):
+    with pytest.raises(AssertionError):
+        check(2, 65, 2, 4, 2, chunked.CHUNK)
+
+
 # -- where the mixers meet them
 
 
