@@ -71,7 +71,7 @@ def stream(
 ) -> tuple[Tensor, Tensor]:
     """The recurrence x_t = z x_{t-1} + u_t, y_t = 2 Re sum_n C_n x_t over any number of positions, from any state.
 
-    A change of u at t changes no bit of y before t.
+    Another u at t, if it is finite, changes no bit of y before t.
 
     Args:
         u: (B, L, H), float32 or float64, L >= 1.
