@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ssm_priors.batch import valid_positions
-from ssm_priors.models.protocols import HasStep
+from ssm_priors.models.protocols import HasPrefill, HasStep
 
 
 class Backbone(nn.Module):
@@ -94,6 +94,12 @@ class Block(nn.Module):
         u = u[:, None]
         mixed, state = cast(HasStep, self.mixer).step(self.mixer_input(u, full)[:, 0], state)
         return self._feed_forward(self._leave(u, mixed[:, None], self.mixer_norm, full), full)[:, 0], state
+
+    def prefill(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Many positions at once: (B, L, H), state -> (B, L, H), next state. For mixers that have it."""
+        full = torch.full((len(u),), u.shape[1], device=u.device)
+        mixed, state = cast(HasPrefill, self.mixer).prefill(self.mixer_input(u, full), state)
+        return self._feed_forward(self._leave(u, mixed, self.mixer_norm, full), full), state
 
     def _feed_forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         if self.feed_forward is None:

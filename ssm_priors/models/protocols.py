@@ -86,6 +86,15 @@ class HasStep(Protocol):
 
 
 @runtime_checkable
+class HasPrefill(HasStep, Protocol):
+    """Runs many positions at once from a state, as `step` would one after the other. Causal mixers only."""
+
+    def prefill(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """u: (B, L, H), state -> output (B, L, H), the state after the last position."""
+        ...
+
+
+@runtime_checkable
 class HasSsmParameters(Protocol):
     """Owns parameters that train at the SSM's own rate and are never decayed."""
 

@@ -23,6 +23,7 @@ from ssm_priors.errors import BadConfig
 from ssm_priors.models.padding import silence_padding
 from ssm_priors.models.protocols import Spectrum
 from ssm_priors.ops import dispatch
+from ssm_priors.ops.chunked import stream
 from ssm_priors.ops.discretise import Discrete
 from ssm_priors.ops.scan import scan
 from ssm_priors.priors.discretise import log_uniform_dt
@@ -177,6 +178,27 @@ def convolve(u: Tensor, lengths: Tensor, kernel: Callable[[int], Tensor], D: Ten
     return dispatch.convolve(u, kernel(u.shape[1]).to(kernel_dtype(u.dtype)), D, gelu)
 
 
+def convolve_modes(
+    u: Tensor, lengths: Tensor, weight: Tensor, modes: Discrete, D: Tensor, *, gelu: bool = False
+) -> Tensor:
+    """`convolve` with the `diagonal_kernel` of independent channels, by way of the kernel or without it.
+
+    Args:
+        u: (B, L, H).
+        lengths: (B,), valid positions.
+        weight: C with the gain, real pairs (direction, H, N/2, 2), float64.
+        modes: z of each, (H, N/2).
+        D: (H,).
+        gelu: as in `convolve`.
+
+    Returns:
+        (B, L, H), in u's dtype.
+    """
+    real, imag = weight.unbind(-1)
+    log_z, dtype = (modes.log_z_real, modes.log_z_imag), kernel_dtype(D.dtype)
+    return dispatch.convolve_modes(_silenced(u, lengths), (real, imag), log_z, D, dtype, gelu)
+
+
 def _silenced(u: Tensor, lengths: Tensor) -> Tensor:
     """`silence_padding`, which asks the numbers whether anything is padded; a compiled graph must not ask."""
     if torch.compiler.is_compiling():
@@ -219,6 +241,13 @@ def step_modes(u: Tensor, state: Tensor, weight: Tensor, modes: Discrete, D: Ten
     return y.to(u.dtype) + D * u, state
 
 
+def prefill_modes(u: Tensor, state: Tensor, weight: Tensor, modes: Discrete, D: Tensor) -> tuple[Tensor, Tensor]:
+    """`step_modes` over many positions at once, in linear time: u: (B, L, H) -> y: (B, L, H), in u's dtype, and x'."""
+    real, imag = weight.unbind(-1)
+    y, state = stream(u.to(state.real.dtype), (real, imag), (modes.log_z_real, modes.log_z_imag), state)
+    return y.to(u.dtype) + D * u, state
+
+
 def recur(u: Tensor, lengths: Tensor, state_space: Shared, D: Tensor, *, lag: int) -> Tensor:
     """One state that all channels share, scanned in one or both directions, with the padding silenced.
 
@@ -253,6 +282,17 @@ def step_shared(u: Tensor, state: Tensor, state_space: Shared, D: Tensor) -> tup
         state = (torch.exp(log_z) * state + driven).to(state.dtype)
         y = _read(state, C[0])
     return y.to(u.dtype) + D * u, state
+
+
+def prefill_shared(u: Tensor, state: Tensor, state_space: Shared, D: Tensor) -> tuple[Tensor, Tensor]:
+    """`step_shared` over many positions at once: u: (B, L, H), state: (B, N) -> y: (B, L, H), next state."""
+    log_z, B, C = state_space
+    with torch.autocast(u.device.type, enabled=False):
+        driven = _project(u.to(state.real.dtype), B)
+        first = (driven[:, 0] + torch.exp(log_z) * state).to(state.dtype)
+        states = scan(torch.cat([first[:, None], driven[:, 1:]], dim=1), log_z)
+        y = _read(states, C[0])
+    return y.to(u.dtype) + D * u, states[:, -1]
 
 
 def shared_spectrum(eigenvalue: Tensor, dt: Tensor, B: Tensor, C: Tensor, discretisation: str) -> Spectrum:

@@ -1,4 +1,4 @@
-"""The operations of state-space mixers, each handed to the compiled kernels or to torch's (see `ops.backend`)."""
+"""The operations of state-space mixers, each handed to some backend's kernels or to torch's (see `ops.backend`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ssm_priors.ops import fused
-from ssm_priors.ops.backend import runs_fused
+from ssm_priors.ops.backend import runs_fused, runs_triton
 from ssm_priors.ops.fftconv import fftconv
 from ssm_priors.ops.vandermonde import vandermonde
 
@@ -36,6 +36,35 @@ def diagonal_kernel(
     C_real: Tensor, C_imag: Tensor, log_z_real: Tensor, log_z_imag: Tensor, length: int, dtype: torch.dtype
 ) -> Tensor:
     """2 Re sum_n C_n z_n^l: (direction, H, L). Arguments as `ops.vandermonde.vandermonde`."""
+    if runs_triton(C_real, dtype):
+        from ssm_priors.ops.triton import launch
+
+        return launch.vandermonde(C_real, C_imag, log_z_real, log_z_imag, length)
     if runs_fused(C_real, dtype, length):
         return fused.vandermonde(C_real, C_imag, log_z_real, log_z_imag, length).transpose(1, 2)
     return vandermonde(C_real, C_imag, log_z_real, log_z_imag, length, dtype)
+
+
+def convolve_modes(
+    u: Tensor, C: tuple[Tensor, Tensor], log_z: tuple[Tensor, Tensor], D: Tensor, dtype: torch.dtype, gelu: bool = False
+) -> Tensor:
+    """`convolve` with the kernel of a diagonal SSM, which the chunked form on a GPU never makes.
+
+    Args:
+        u: (B, L, H), any floating dtype.
+        C: real and imaginary part, (direction, H, N/2), float64, gain included.
+        log_z: real and imaginary part, (H, N/2), float64, per step.
+        D: (H,).
+        dtype: of the kernel where it is made.
+        gelu: whether the output goes through GELU.
+
+    Returns:
+        (B, L, H), in u's dtype (D's, if that is wider).
+    """
+    if u.dtype in (torch.float32, torch.bfloat16) and runs_triton(u, dtype):
+        from ssm_priors.ops.triton import launch
+
+        y = launch.convolve(u, C, log_z, D).to(torch.promote_types(u.dtype, D.dtype))
+        return F.gelu(y) if gelu else y
+    kernel = diagonal_kernel(*C, *log_z, u.shape[1], dtype)
+    return convolve(u, kernel.to(torch.promote_types(u.dtype, torch.float32)), D, gelu)

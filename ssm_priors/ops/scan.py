@@ -33,14 +33,14 @@ def scan(v: Tensor, log_z: Tensor) -> Tensor:
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor, log_z: Tensor) -> Tensor:
-        x = _doubled(v, log_z)
+        x = doubled(v, log_z)
         ctx.save_for_backward(x, log_z)
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, log_z = ctx.saved_tensors
-        grad_v = _doubled(grad.flip(1), log_z.conj()).flip(1)
+        grad_v = doubled(grad.flip(1), log_z.conj()).flip(1)
         grad_log_z = None
         if ctx.needs_input_grad[1]:
             # d x_t / d z = x_{t-1}, carried on as any other input is; the sum over positions cancels, so float64
@@ -49,7 +49,8 @@ class _Scan(torch.autograd.Function):
         return grad_v, grad_log_z
 
 
-def _doubled(v: Tensor, log_z: Tensor) -> Tensor:
+def doubled(v: Tensor, log_z: Tensor) -> Tensor:
+    """What `scan` computes, without a backward: v: (B, L, ...), log_z: (...), complex128."""
     x, reach = v, 1
     while reach < v.shape[1]:
         power = torch.exp(reach * log_z).to(v.dtype)

@@ -50,8 +50,8 @@ def versions() -> dict[str, str]:
 
 
 def kernels(device: torch.device) -> Backend:
-    """What runs the state-space kernels; the compiled ones are for the CPU."""
-    return chosen() if device.type == "cpu" else Backend("torch", f"on {device.type}")
+    """What runs the state-space kernels."""
+    return chosen(device.type)
 
 
 def process_peak_memory() -> int | None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ssm_priors.models.backbone import Block
 from ssm_priors.models.build import fresh_head, parameter_count
-from ssm_priors.models.protocols import HasKernel, HasSpectrum, HasSsmParameters, HasStep, Mixer
+from ssm_priors.models.protocols import HasKernel, HasPrefill, HasSpectrum, HasSsmParameters, HasStep, Mixer
 from ssm_priors.priors import response
 from ssm_priors.priors.discretise import RULES
 from ssm_priors.registry import INITS, MIXERS, source, summary
@@ -26,6 +26,7 @@ from ssm_priors.training.optimiser import parameter_groups
 LENGTHS = torch.tensor([5, 17, 32])
 SSMS = [name for name in MIXERS if isinstance(mixer_alone(name, causal=True), HasSpectrum)]
 STEPPERS = [name for name in MIXERS if isinstance(mixer_alone(name, causal=True), HasStep)]
+PREFILLERS = [name for name in STEPPERS if isinstance(mixer_alone(name, causal=True), HasPrefill)]
 CONVOLUTIONS = [name for name in MIXERS if isinstance(mixer_alone(name, causal=True), HasKernel)]
 INITIALISED = [name for name in SSMS if hasattr(MIXERS[name].Config(), "init")]
 
@@ -258,6 +259,51 @@ def test_a_two_sided_mixer_refuses_to_step(name):
     mixer = mixer_alone(name, causal=False)
     with pytest.raises(Exception, match="causal"):
         mixer.step(normal(1, 4), mixer.initial_state(1))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("name", "options"), by_discretisation(PREFILLERS))
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("prompt", [1, 3, 5, 130])
+def test_prefilling_a_prompt_leaves_the_state_that_stepping_does(name, options, dtype, tolerance, prompt):
+    mixer = mixer_alone(name, causal=True, d_model=3, **options).to(dtype)
+    u, outputs = normal(2, prompt + 7, 3).to(dtype), []
+    start, expected = mixer.step(u[:, 0], mixer.initial_state(2))
+    state = expected.clone()
+    for t in range(1, prompt + 1):
+        y, expected = mixer.step(u[:, t], expected)
+        outputs.append(y)
+    found, state = mixer.prefill(u[:, 1 : prompt + 1], state)
+    assert state.shape == expected.shape
+    assert found.dtype == dtype
+    assert state.dtype == expected.dtype
+    assert relative(found, torch.stack(outputs, dim=1)) < tolerance
+    assert relative(state, expected) < tolerance
+    whole = torch.cat([start[:, None], found, steps(mixer.step, state, u[:, prompt + 1 :])], dim=1)
+    full = torch.tensor([prompt + 7] * 2)
+    assert relative(whole, mixer(u, full)) < tolerance
+
+
+@pytest.mark.parametrize("name", PREFILLERS)
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_prefilling_through_a_block_equals_the_whole_sequence_at_once(name, norm_position):
+    mixer = mixer_alone(name, causal=True)
+    block = Block(mixer, d_model=4, width=8, norm="layer", norm_position=norm_position, dropout=0.3).double().eval()
+    u = normal(2, 50, 4)
+    first, state = block.prefill(u[:, :43], mixer.initial_state(2))
+    second, _ = block.prefill(u[:, 43:], state)
+    assert relative(torch.cat([first, second], dim=1), block(u, torch.tensor([50, 50]))) < 1e-10
+
+
+def test_the_diagonal_state_spaces_prefill():
+    assert {"s4d", "dss", "dlr", "lru", "s5"} <= set(PREFILLERS)
+
+
+@pytest.mark.parametrize("name", PREFILLERS)
+def test_a_two_sided_mixer_refuses_to_prefill(name):
+    mixer = mixer_alone(name, causal=False)
+    with pytest.raises(Exception, match="causal"):
+        mixer.prefill(normal(1, 4, 4), mixer.initial_state(1))
 
 
 # -- kernels, spectra, state

@@ -17,7 +17,7 @@ needs_fused = pytest.mark.skipif(fused.load()[0] is None, reason=fused.load()[1]
 
 
 def test_a_name_that_is_none_is_refused():
-    with pytest.raises(BadConfig, match="auto, fused or torch was expected"), backend.using("cuda"):
+    with pytest.raises(BadConfig, match="auto, fused, triton or torch was expected"), backend.using("cuda"):
         pass
 
 

@@ -23,13 +23,14 @@ from ssm_priors.models.protocols import Spectrum
 from ssm_priors.models.statespace import (
     as_complex,
     complex_normal,
-    convolve,
+    convolve_modes,
     diagonal_kernel,
     gate,
     kept_in_float32,
     one_sided,
     parameter,
     per_step,
+    prefill_modes,
     read_out,
     state_dtype,
     step_modes,
@@ -86,7 +87,7 @@ class DLR(nn.Module):
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
-        return gate(convolve(u, lengths, self.kernel, self.D, gelu=True), self.dropout, self.output)
+        return gate(convolve_modes(u, lengths, *self._modes(), self.D, gelu=True), self.dropout, self.output)
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response without D: (direction, H, L), in float32, or float64 if the parameters are."""
@@ -115,6 +116,17 @@ class DLR(nn.Module):
         one_sided(self.causal)
         weight, modes = self._modes()
         y, state = step_modes(u, state, weight[0], modes, self.D)
+        return read_out(y, self.dropout, self.output), state
+
+    def prefill(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Many positions at once: u: (B, L, H), state: (B, H, N) -> y: (B, L, H), next state. Causal only.
+
+        Raises:
+            BadConfig: as `step`.
+        """
+        one_sided(self.causal)
+        weight, modes = self._modes()
+        y, state = prefill_modes(u, state, weight[0], modes, self.D)
         return read_out(y, self.dropout, self.output), state
 
     def ssm_parameters(self) -> list[nn.Parameter]:

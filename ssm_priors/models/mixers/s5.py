@@ -29,6 +29,7 @@ from ssm_priors.models.statespace import (
     kept_in_float32,
     one_sided,
     parameter,
+    prefill_shared,
     read_out,
     recur,
     shared_spectrum,
@@ -102,6 +103,16 @@ class S5(nn.Module):
         """
         one_sided(self.causal)
         y, state = step_shared(u, state, self._per_step(), self.D)
+        return read_out(y, self.dropout, self.output), state
+
+    def prefill(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Many positions at once: u: (B, L, H), state: (B, N/2) -> y: (B, L, H), next state. Causal only.
+
+        Raises:
+            BadConfig: as `step`.
+        """
+        one_sided(self.causal)
+        y, state = prefill_shared(u, state, self._per_step(), self.D)
         return read_out(y, self.dropout, self.output), state
 
     def ssm_parameters(self) -> list[nn.Parameter]:
