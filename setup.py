@@ -51,8 +51,8 @@ def kernels() -> list[Extension]:
     return [
         Extension(
             f"ssm_priors.ops._fused_{level}",
-            sources=[str(NATIVE / "convolution.cpp"), str(NATIVE / "vandermonde.cpp")],
-            depends=[str(NATIVE / "lanes.hpp"), str(NATIVE / "fft.hpp")],
+            sources=[str(path) for path in sorted(NATIVE.glob("*.cpp"))],
+            depends=[str(path) for path in sorted(NATIVE.glob("*.hpp"))],
             extra_compile_args=[*FLAGS.split(), f"-march=x86-64-{level}", f"-DLANES={lanes}", f'-DSOURCE="{digest()}"'],
             libraries=["m"],
             language="c++",

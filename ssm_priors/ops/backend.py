@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ssm_priors.errors import BadConfig
@@ -56,10 +57,10 @@ def chosen() -> Backend:
 
 
 @contextmanager
-def using(name: str) -> Iterator[Backend]:
-    """Choose by hand within: auto, fused or torch; raises as `chosen`."""
+def using(name: str | Backend) -> Iterator[Backend]:
+    """Choose by hand within: auto, fused or torch, or what was chosen before; raises as `chosen`."""
     global _chosen
-    before, _chosen = _chosen, _choose(name)
+    before, _chosen = _chosen, name if isinstance(name, Backend) else _choose(name)
     try:
         yield _chosen
     finally:
@@ -104,13 +105,14 @@ def _difference() -> float:
         return torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
 
     with torch.enable_grad(), torch.autocast("cpu", enabled=False):
-        u, skip, weight = numbers(3, 10, 19), numbers(19), numbers(3, 10, 19)
+        u, skip, weight = numbers(3, 10, 19), numbers(19), numbers(3, 10, 7)
+        matrix, bias = numbers(14, 19), numbers(14)
         c, d = (numbers(2, 19, 3, dtype=torch.float64) for _ in range(2))
         decay, angle = -numbers(19, 3, dtype=torch.float64).abs(), numbers(19, 3, dtype=torch.float64)
-        inputs = [u, skip, c, d, decay, angle]
-        ours = fused.convolve(u, fused.vandermonde(c, d, decay, angle, 10), skip, True)
+        inputs = [u, skip, c, d, decay, angle, matrix, bias]
+        ours = fused.gate(fused.convolve(u, fused.vandermonde(c, d, decay, angle, 10), skip, True), matrix, bias)
         kernel = vandermonde(c, d, decay, angle, 10, torch.float32)
-        theirs = torch.nn.functional.gelu(fftconv(u, kernel) + skip * u)
+        theirs = F.glu(F.linear(F.gelu(fftconv(u, kernel) + skip * u), matrix, bias))
         pairs = zip(
             [ours, *torch.autograd.grad(ours, inputs, weight)],
             [theirs, *torch.autograd.grad(theirs, inputs, weight)],

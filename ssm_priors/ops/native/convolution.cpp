@@ -20,9 +20,6 @@ struct Shape {
     INLINE int64_t row(int64_t b, int64_t t) const { return (b * L + t) * H; }
 };
 
-INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
-
 INLINE int64_t groups_forward(const Shape& s, int threads) {
     return clamp(ceil_div(2 * threads, blocks_of(s.H)), 1, s.pairs());
 }
@@ -177,15 +174,6 @@ void backward_task(const Shape& s, const Plan& plan, const Tensors& t, const Cha
                    float* dskip, C* k, C* x, C* y, C* sum) {
     if (ch.count == W) backward_rows(s, plan, t, {ch.first, W}, from, to, dk, dskip, k, x, y, sum);
     else backward_rows(s, plan, t, ch, from, to, dk, dskip, k, x, y, sum);
-}
-
-// parts: (count, size) -> its first row holds the sum, added pairwise.
-void sum_pairwise(float* parts, int64_t count, int64_t size) {
-    for (int64_t apart = 1; apart < count; apart *= 2)
-        for (int64_t i = 0; i + apart < count; i += 2 * apart) {
-            float *__restrict into = parts + i * size, *__restrict from = parts + (i + apart) * size;
-            for (int64_t j = 0; j < size; j++) into[j] += from[j];
-        }
 }
 
 }  // namespace

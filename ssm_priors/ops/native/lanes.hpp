@@ -38,10 +38,10 @@ struct Channels {
     }
 };
 
-INLINE Channels channels_of(int64_t block, int64_t H) {
-    int64_t first = block * W, left = H - first;
-    return {first, int(left < W ? left : W)};
-}
+INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+INLINE Channels channels_of(int64_t block, int64_t H) { return {block * W, int(clamp(H - block * W, 0, W))}; }
 
 INLINE int64_t blocks_of(int64_t H) { return (H + W - 1) / W; }
 
@@ -129,5 +129,14 @@ struct Sum {
         terms = 0;
     }
 };
+
+// parts: (count, size) -> its first row holds the sum, added pairwise.
+inline void sum_pairwise(float* parts, int64_t count, int64_t size) {
+    for (int64_t apart = 1; apart < count; apart *= 2)
+        for (int64_t i = 0; i + apart < count; i += 2 * apart) {
+            float *__restrict into = parts + i * size, *__restrict from = parts + (i + apart) * size;
+            for (int64_t j = 0; j < size; j++) into[j] += from[j];
+        }
+}
 
 }  // namespace
