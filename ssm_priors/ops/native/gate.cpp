@@ -12,16 +12,13 @@
 
 namespace {
 
-constexpr int LINE = 16;                       // numbers of a line of the cache
-constexpr int SIDE = LINE / W;                 // vectors of a line
-constexpr int SUMS = W == 16 ? 24 : 12;        // vectors of sums, of 32 or of 16 registers
-constexpr int64_t TINY = 1 << 20;              // products below which threads cost more than they bring
+constexpr int SUMS = W == 16 ? 24 : 12;         // vectors of sums, of 32 or of 16 registers
+constexpr int64_t TINY = 1 << 20;               // products below which threads cost more than they bring
 constexpr int64_t FORWARD = 24, BACKWARD = 96;  // rows that are walked together while W passes by
 
 struct Shape {
     int64_t rows, K, H;
 
-    INLINE int64_t lines() const { return ceil_div(H, LINE); }
     INLINE int64_t panels() const { return ceil_div(K, 2 * W); }  // of the columns of y
     INLINE int64_t width() const { return panels() * 2 * W; }     // of a row of dW here
     // Rows of scratch do not begin at the same place of the cache.
@@ -69,7 +66,7 @@ INLINE V sigmoid(V x) {
 
 // panel[channels / LINE][k][a, b][channels % LINE]: W^T for `forward_rows`.
 void pack_gate(float* panel, const float* weight, const Shape& s) {
-    for (int64_t h = 0; h < s.lines() * LINE; h++) {
+    for (int64_t h = 0; h < lines_of(s.H) * LINE; h++) {
         float* at = panel + h / LINE * s.K * 2 * LINE + h % LINE;
         for (int64_t k = 0; k < s.K; k++, at += 2 * LINE) {
             at[0] = h < s.H ? weight[h * s.K + k] : 0;
@@ -90,7 +87,7 @@ void pack_weight(float* panel, const float* weight, const Shape& s) {
 
 // All pointers are at the first of `count` rows.
 void forward_rows(const Shape& s, int64_t count, const float* y, const float* panel, const float* bias, float* out, float* z) {
-    for (int64_t line = 0; line < s.lines(); line++)
+    for (int64_t line = 0; line < lines_of(s.H); line++)
         in_tiles<2 * SIDE>(count, [&](auto m, int64_t first) {
             constexpr int M = decltype(m)::value;
             const auto sum = product<M, 2 * SIDE, true>(y + first * s.K, s.K, panel + line * s.K * 2 * LINE, 2 * LINE, s.K);
@@ -185,7 +182,7 @@ extern "C" {
 int ssmp_gate(const float* y, const float* weight, const float* bias, float* out, float* z, int64_t rows, int64_t K, int64_t H,
               int threads) {
     const Shape s{rows, K, H};
-    Scratch<float> panel(s.lines() * K * 2 * LINE);
+    Scratch<float> panel(lines_of(s.H) * K * 2 * LINE);
     if (!panel.at) return NO_MEMORY;
     pack_gate(panel.at, weight, s);
     if (rows * K * H < TINY) threads = 1;
@@ -210,7 +207,7 @@ int ssmp_gate_backward(const float* grad, const float* y, const float* z, const 
     int status = DONE;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        Scratch<float> g(BACKWARD * s.g_row()), padded(BACKWARD * s.y_row(), 1);
+        Scratch<float> g(BACKWARD * s.g_row()), padded(BACKWARD * s.y_row());
         const bool ready = g.at && padded.at;
         if (!ready) {
 #pragma omp atomic write
