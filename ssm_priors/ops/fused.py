@@ -3,8 +3,9 @@
     y = act(u * K + D u), act GELU or nothing;   K[h, l] = 2 Re sum_n C_n z_n^l;   a sigmoid(b), [a, b] = W y + bias
 
 A library without torch's or Python's headers, called through ctypes and registered as torch operators, so that
-autograd and `torch.compile` see them. It is compiled for x86-64-v3 (8 float lanes); installing builds it where it finds
-a compiler. Float32 on the CPU only.
+autograd and `torch.compile` see them. It is compiled twice, for x86-64-v4 (AVX-512, 16 float lanes) and x86-64-v3 (8);
+the better of those that the processor runs is loaded. Installing builds both where it finds a compiler. Float32 on the
+CPU only.
 
 From any number of threads come the same bits: what threads share is written by one of them, and sums over the batch are
 cut by its shape, not by the number of threads.
@@ -23,8 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+AVX2 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}
 OBJECTS = {
-    "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"},
+    "x86-64-v4": AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": AVX2,
 }
 """What an object is compiled for, the better first -> what the processor must have, in the words of /proc/cpuinfo."""
 

@@ -8,19 +8,29 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from against_reference import (
+    FORWARD,
+    check_convolution,
+    check_gate,
+    check_kernel,
+    convolution,
+    gate_problem,
+    modes,
+    near,
+    problem,
+)
 from builders import CONTINUOUS, normal, raw
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ssm_priors.config import RunConfig
 from ssm_priors.models.build import build
-from ssm_priors.ops import backend, dispatch, fused, reference
+from ssm_priors.ops import backend, dispatch, fused
 from ssm_priors.ops.dispatch import convolve, diagonal_kernel
 
 LIBRARY, LACKING = fused.load()
 needs_fused = pytest.mark.skipif(LIBRARY is None, reason=LACKING)
 FUSED = pytest.param("fused", marks=needs_fused)
-FORWARD, BACKWARD = {torch.float32: 1e-5, torch.float64: 1e-10}, {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
 @pytest.fixture(params=["torch", FUSED])
@@ -40,37 +50,12 @@ def _one_thread_after() -> Iterator[None]:
     torch.set_num_threads(1)
 
 
-def near(found: torch.Tensor, exact: torch.Tensor, tolerance: float) -> None:
-    assert found.shape == exact.shape
-    assert (found.double() - exact).abs().max() <= tolerance * max(exact.abs().max(), 1e-3)
-
-
-def convolution(u: torch.Tensor, kernel: torch.Tensor, skip: torch.Tensor, gelu: bool) -> torch.Tensor:
-    y = reference.convolution(u, kernel) + skip * u
-    return F.gelu(y) if gelu else y
-
-
-def problem(B: int, L: int, H: int, directions: int, dtype: torch.dtype) -> tuple[list[torch.Tensor], torch.Tensor]:
-    parts = [normal(B, L, H), normal(directions, H, L, seed=1) / L**0.5, normal(H, seed=2)]
-    return [part.to(dtype).requires_grad_() for part in parts], normal(B, L, H, seed=3)
-
-
-def check(B: int, L: int, H: int, directions: int, gelu: bool, dtype: torch.dtype) -> None:
-    parts, weight = problem(B, L, H, directions, dtype)
-    exact = [part.detach().double().requires_grad_() for part in parts]
-    found, expected = convolve(*parts, gelu), convolution(*exact, gelu)
-    near(found, expected, FORWARD[dtype])
-    grads = torch.autograd.grad(found, parts, weight.to(dtype))
-    for grad, right in zip(grads, torch.autograd.grad(expected, exact, weight), strict=True):
-        near(grad, right, BACKWARD[dtype])
-
-
 @pytest.mark.parametrize("gelu", [False, True])
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7, 16, 31, 48, 97])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 17), (3, 8), (5, 2)], ids=str)
 def test_convolution_with_skip_and_gelu(name, dtype, shape, length, directions, gelu):
-    check(shape[0], length, shape[1], directions, gelu, dtype)
+    check_convolution(shape[0], length, shape[1], directions, gelu, dtype)
 
 
 @given(
@@ -79,7 +64,7 @@ def test_convolution_with_skip_and_gelu(name, dtype, shape, length, directions, 
 @pytest.mark.parametrize("chosen", ["torch", FUSED])
 def test_convolution_of_any_shape(chosen, B, L, H, directions, gelu):
     with backend.using(chosen):
-        check(B, L, H, directions, gelu, torch.float32)
+        check_convolution(B, L, H, directions, gelu, torch.float32)
 
 
 @pytest.mark.parametrize(("length", "channels"), [(784, 100), (1000, 17), (1021, 1), (16_384, 2)])
@@ -95,21 +80,10 @@ def test_long_convolution(name, dtype, length, channels):
     near(found, torch.fft.irfft(product, points)[..., :length].transpose(1, 2) + skip * u, FORWARD[dtype])
 
 
-def gate_problem(rows: int, K: int, H: int, dtype: torch.dtype) -> tuple[list[torch.Tensor], torch.Tensor]:
-    parts = [normal(rows, K), normal(2 * H, K, seed=1) / K**0.5, normal(2 * H, seed=2)]
-    return [part.to(dtype).requires_grad_() for part in parts], normal(rows, H, seed=3)
-
-
 @pytest.mark.parametrize("channels", [(1, 1), (2, 3), (17, 17), (8, 16), (33, 40), (100, 100), (128, 128)], ids=str)
 @pytest.mark.parametrize("rows", [1, 2, 5, 23, 97, 300])
 def test_linear_layer_and_gate(name, dtype, rows, channels):
-    parts, weight = gate_problem(rows, *channels, dtype)
-    exact = [part.detach().double().requires_grad_() for part in parts]
-    found, expected = dispatch.gate(*parts), F.glu(F.linear(*exact))
-    near(found, expected, FORWARD[dtype])
-    grads = torch.autograd.grad(found, parts, weight.to(dtype))
-    for grad, right in zip(grads, torch.autograd.grad(expected, exact, weight), strict=True):
-        near(grad, right, BACKWARD[dtype])
+    check_gate(rows, *channels, dtype)
 
 
 def test_a_gate_that_is_wide_open_or_shut_is_right(name):
@@ -163,23 +137,11 @@ def test_gates_in_other_precisions_are_torchs(monkeypatch):
     assert len(calls) == 1
 
 
-def modes(directions: int, H: int, N: int) -> list[torch.Tensor]:
-    C = [normal(directions, H, N, seed=seed) for seed in (0, 1)]
-    return [part.requires_grad_() for part in (*C, -normal(H, N, seed=2).abs() / 10, normal(H, N, seed=3))]
-
-
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 97, 250])
 @pytest.mark.parametrize("shape", [(1, 1), (17, 3), (8, 16)], ids=str)
 def test_kernel_of_diagonal_state_spaces(name, dtype, shape, length, directions):
-    parts = modes(directions, *shape)
-    weight = normal(directions, shape[0], length, seed=5)
-    found = diagonal_kernel(*parts, length, dtype)
-    expected = reference.vandermonde(torch.complex(*parts[:2]), torch.complex(*parts[2:]), length)
-    near(found, expected, FORWARD[dtype])
-    grads = torch.autograd.grad(found, parts, weight.to(dtype))
-    for grad, right in zip(grads, torch.autograd.grad(expected, parts, weight), strict=True):
-        near(grad, right, BACKWARD[dtype])
+    check_kernel(directions, *shape, length, dtype)
 
 
 def test_slow_fast_turning_modes_keep_their_phase_at_sixteen_thousand_lags(name):
