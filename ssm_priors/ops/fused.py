@@ -278,7 +278,7 @@ def _check_gate(y: Tensor, weight: Tensor, bias: Tensor) -> None:
 
 @torch.library.custom_op("ssm_priors::gate", mutates_args=(), device_types="cpu")
 def _gate(y: Tensor, weight: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
-    """What leaves the gate, and [a, b] if it is to be kept for the backward, else nothing."""
+    """What leaves the gate, and [a, sigmoid(b)] if it is to be kept for the backward, else nothing."""
     _check_gate(y, weight, bias)
     rows, twice = len(y), len(weight)
     out, before = y.new_empty(rows, twice // 2), y.new_empty((rows, twice) if keep else 0)

@@ -1,10 +1,9 @@
 // out = a sigmoid(b), [a, b] = y W^T + bias, and its gradients: a linear layer and its gate in one walk over the rows.
 //
-// y: (rows, K); W: (2H, K); bias: (2H); out: (rows, H). The product is made in tiles of TILE rows by two vectors of columns,
-// whose sums stay in registers. Forward, one vector is of a, the other of b for the same channels, so that the gate closes
-// over a tile before it is stored. Backward, the gradient of [a, b] exists for some rows at a time, from which both products
-// read it. What rows add to dW and dbias is summed in groups that depend on the shape alone, then pairwise: the same bits
-// from any number of threads.
+// y: (rows, K); W: (2H, K); bias: (2H); out: (rows, H). Products are made in tiles whose sums stay in registers. Forward, half
+// of a tile is of a, half of b for the same channels, so that the gate closes over it before it is stored; a and sigmoid(b)
+// are kept. Backward, the gradient of [a, b] exists for some rows at a time, from which both products read it. What rows add
+// to dW and dbias is summed in groups that depend on the shape alone, then pairwise: the same bits from any number of threads.
 
 #include <type_traits>
 
@@ -96,9 +95,9 @@ void forward_rows(const Shape& s, int64_t count, const float* y, const float* pa
                 const V bias_a = ch.load(bias), bias_b = ch.load(bias + s.H);
                 for (int i = 0; i < M; i++) {
                     const int64_t r = first + i;
-                    const V a = sum.at[i][j] + bias_a, b = sum.at[i][SIDE + j] + bias_b;
-                    if (z) ch.store(z + r * 2 * s.H, a), ch.store(z + r * 2 * s.H + s.H, b);
-                    ch.store(out + r * s.H, a * sigmoid(b));
+                    const V a = sum.at[i][j] + bias_a, open = sigmoid(sum.at[i][SIDE + j] + bias_b);
+                    if (z) ch.store(z + r * 2 * s.H, a), ch.store(z + r * 2 * s.H + s.H, open);
+                    ch.store(out + r * s.H, a * open);
                 }
             }
         });
@@ -110,7 +109,7 @@ void through_gate(const Shape& s, int64_t count, const float* grad, const float*
         for (int64_t block = 0; block < blocks_of(s.H); block++) {
             const Channels ch = channels_of(block, s.H);
             const float* row = z + r * 2 * s.H;
-            const V open = sigmoid(ch.load(row + s.H)), into_a = ch.load(grad + r * s.H) * open;
+            const V open = ch.load(row + s.H), into_a = ch.load(grad + r * s.H) * open;
             ch.store(g + r * s.g_row(), into_a);
             ch.store(g + r * s.g_row() + s.H, into_a * ch.load(row) * (1.0f - open));
         }
@@ -178,7 +177,7 @@ void backward_rows(const Shape& s, int64_t count, const float* grad, const float
 
 extern "C" {
 
-// -> out, and z = [a, b], (rows, 2H), unless z is null. Returns a Status.
+// -> out, and z = [a, sigmoid(b)], (rows, 2H), unless z is null. Returns a Status.
 int ssmp_gate(const float* y, const float* weight, const float* bias, float* out, float* z, int64_t rows, int64_t K, int64_t H,
               int threads) {
     const Shape s{rows, K, H};
