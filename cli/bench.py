@@ -31,17 +31,17 @@ SECONDS = {False: 20.0, True: 1.0}
 """Of one problem under one setting, at least three rounds."""
 COLUMNS = (
     "what",
-    "malloc tuning",
+    "malloc",
     "variant",
     "ms",
     "quartiles",
-    "turns",
+    "n",
     "load",
     "x naive",
     "floor ms",
     "x floor",
     "peak MB",
-    "% of naive's",
+    "% naive",
 )
 
 
@@ -136,11 +136,12 @@ def _rows(found: Timed, memory: dict[Variant, int | None]) -> list[list[str]]:
 
 def _table(rows: list[list[str]]) -> page.Table:
     caption = (
-        "Variants took turns in one process; ms: median over the turns, with its quartiles; load: average of the last "
-        "minute when they ended. x naive: how many times faster than the naive layer under the same setting. floor: "
-        "the sum of matrix product, pruned FFTs and memory passes, each at the peak this machine reached in the same "
-        "process. peak MB: over what was held before, in a process of its own. torch and fused are the two paths of "
-        "this package's layer (SSM_PRIORS_BACKEND)."
+        "A layer forward and backward, or a training step with AdamW; malloc: whether freed memory is kept. Variants "
+        "took n turns in one process; ms: median over the turns, with its quartiles; load: average of the last minute "
+        "when they ended. x naive: how many times faster than the naive layer under the same setting. floor: the sum "
+        "of matrix product, pruned FFTs and memory passes, each at the peak this machine reached in the same process. "
+        "peak MB: over what was held before, in a process of its own. torch and fused are the two paths of this "
+        "package's layer (SSM_PRIORS_BACKEND)."
     )
     return page.Table("Time and memory", COLUMNS, rows, caption)
 

@@ -38,9 +38,9 @@ class Problem:
 
     @property
     def label(self) -> str:
-        """As the table names it."""
+        """As the table names it: a layer forward and backward, or a training step."""
         size = f"B{self.batch} H{self.channels} N{self.d_state} L{self.length}"
-        what = "layer, forward + backward" if self.kind == "layer" else f"training step, {self.layers} layers, AdamW"
+        what = "layer" if self.kind == "layer" else f"step of {self.layers} layers"
         return f"{what}, {size}" + (", bf16" if self.precision == "bf16-mixed" else "")
 
     @property
