@@ -15,7 +15,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOMS = {"ssm_priors": "ssm_priors"} | {f"ssm_priors.{room}": room for room in ("cli", "analyses", "studies")}
 NATIVE = Path("ssm_priors", "ops", "native")
-LANES = {"v3": 8}
+LANES = {"v4": 16, "v3": 8}
 # No -ffast-math: exp() relies on rounding as written. OpenMP's symbols come from the runtime that torch has loaded, so
 # that both share one pool of threads: compiled with -fopenmp, linked without.
 FLAGS = "-std=c++17 -O3 -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math -fvisibility=default -Wno-psabi"
@@ -51,8 +51,8 @@ def kernels() -> list[Extension]:
     return [
         Extension(
             f"ssm_priors.ops._fused_{level}",
-            sources=[str(NATIVE / "convolution.cpp"), str(NATIVE / "vandermonde.cpp")],
-            depends=[str(NATIVE / "lanes.hpp"), str(NATIVE / "fft.hpp")],
+            sources=[str(path) for path in sorted(NATIVE.glob("*.cpp"))],
+            depends=[str(path) for path in sorted(NATIVE.glob("*.hpp"))],
             extra_compile_args=[*FLAGS.split(), f"-march=x86-64-{level}", f"-DLANES={lanes}", f'-DSOURCE="{digest()}"'],
             libraries=["m"],
             language="c++",

@@ -334,4 +334,4 @@ def read_out(y: Tensor, dropout: nn.Dropout, output: nn.Linear) -> Tensor:
 
 def gate(y: Tensor, dropout: nn.Dropout, output: nn.Linear) -> Tensor:
     """Dropout and a gated linear unit: (..., H) -> (..., H)."""
-    return F.glu(output(dropout(y)), dim=-1)
+    return dispatch.gate(dropout(y), output.weight, output.bias)

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.functional import gelu
 
 from ssm_priors.errors import BadConfig
 from ssm_priors.ops import fused
@@ -59,10 +59,14 @@ def chosen(device: str = "cpu") -> Backend:
 
 
 @contextmanager
-def using(name: str) -> Iterator[Backend]:
-    """Choose by hand within: auto, fused, triton or torch; gives the CPU's choice; raises as `chosen`."""
+def using(name: str | Backend) -> Iterator[Backend]:
+    """Choose by hand within: auto, fused, triton or torch, or for the CPU what was chosen before; raises as `chosen`.
+
+    Gives the CPU's choice.
+    """
     global _chosen
-    before, _chosen = _chosen, {device: _choose(name, device) for device in ("cpu", "cuda")}
+    wanted = {device: _choose(name, device) for device in ("cpu", "cuda")} if isinstance(name, str) else {"cpu": name}
+    before, _chosen = _chosen, wanted
     try:
         yield _chosen["cpu"]
     finally:
@@ -131,15 +135,15 @@ def _failing_on_gpu(device: str = "cuda") -> str | None:
     """What the self-check of the Triton kernels says against them."""
     from ssm_priors.ops.triton import launch
 
-    def whole(u: Tensor, skip: Tensor, c: Tensor, d: Tensor, decay: Tensor, angle: Tensor) -> Tensor:
-        return gelu(launch.convolve(u, (c, d), (decay, angle), skip))
+    def whole(u: Tensor, skip: Tensor, c: Tensor, d: Tensor, decay: Tensor, angle: Tensor, *gate: Tensor) -> Tensor:
+        return _gated(launch.convolve(u, (c, d), (decay, angle), skip), *gate)
 
-    def kernel(u: Tensor, skip: Tensor, c: Tensor, d: Tensor, decay: Tensor, angle: Tensor) -> Tensor:
-        return gelu(fftconv(u, launch.vandermonde(c, d, decay, angle, u.shape[1])) + skip * u)
+    def kernel(u: Tensor, skip: Tensor, c: Tensor, d: Tensor, decay: Tensor, angle: Tensor, *gate: Tensor) -> Tensor:
+        return _gated(fftconv(u, launch.vandermonde(c, d, decay, angle, u.shape[1])) + skip * u, *gate)
 
     for layer in (whole, kernel):
         try:
-            off = _difference(layer, device, 150)
+            off = _difference(layer, device)
         except Exception as error:  # whatever a compiler for a GPU that nobody tried may raise
             return f"the Triton kernels do not run here: {type(error).__name__}: {error}"
         if not off < TOLERANCE:  # NaN neither
@@ -147,11 +151,15 @@ def _failing_on_gpu(device: str = "cuda") -> str | None:
     return None
 
 
-def _fused_layer(u: Tensor, skip: Tensor, c: Tensor, d: Tensor, decay: Tensor, angle: Tensor) -> Tensor:
-    return fused.convolve(u, fused.vandermonde(c, d, decay, angle, u.shape[1]), skip, True)
+def _fused_layer(u: Tensor, skip: Tensor, c: Tensor, d: Tensor, decay: Tensor, angle: Tensor, *gate: Tensor) -> Tensor:
+    return fused.gate(fused.convolve(u, fused.vandermonde(c, d, decay, angle, u.shape[1]), skip, True), *gate)
 
 
-def _difference(layer: Callable[..., Tensor] = _fused_layer, device: str = "cpu", length: int = 10) -> float:
+def _gated(y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.glu(F.linear(F.gelu(y), weight, bias))
+
+
+def _difference(layer: Callable[..., Tensor] = _fused_layer, device: str = "cpu", length: int = 150) -> float:
     """The self-check on a tiny problem: by how much the kernels differ from torch, forward and backward."""
     generator = torch.Generator().manual_seed(0)
 
@@ -159,12 +167,13 @@ def _difference(layer: Callable[..., Tensor] = _fused_layer, device: str = "cpu"
         return torch.randn(shape, generator=generator, dtype=dtype).to(device).requires_grad_()
 
     with torch.enable_grad(), torch.autocast(device, enabled=False):
-        u, skip, weight = numbers(3, length, 19), numbers(19), numbers(3, length, 19)
+        u, skip, weight = numbers(3, length, 19), numbers(19), numbers(3, length, 7)
+        matrix, bias = numbers(14, 19), numbers(14)
         c, d = (numbers(2, 19, 3, dtype=torch.float64) for _ in range(2))
         decay, angle = -numbers(19, 3, dtype=torch.float64).abs(), numbers(19, 3, dtype=torch.float64)
-        inputs = [u, skip, c, d, decay, angle]
+        inputs = [u, skip, c, d, decay, angle, matrix, bias]
         ours = layer(*inputs)
-        theirs = gelu(fftconv(u, vandermonde(c, d, decay, angle, length, torch.float32)) + skip * u)
+        theirs = _gated(fftconv(u, vandermonde(c, d, decay, angle, length, torch.float32)) + skip * u, matrix, bias)
         pairs = zip(
             [ours, *torch.autograd.grad(ours, inputs, weight)],
             [theirs, *torch.autograd.grad(theirs, inputs, weight)],

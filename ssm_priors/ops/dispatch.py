@@ -68,3 +68,26 @@ def convolve_modes(
         return F.gelu(y) if gelu else y
     kernel = diagonal_kernel(*C, *log_z, u.shape[1], dtype)
     return convolve(u, kernel.to(torch.promote_types(u.dtype, torch.float32)), D, gelu)
+
+
+def gate(y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """a sigmoid(b), [a, b] = W y + bias: a linear layer and its gate.
+
+    Args:
+        y: (..., K), any floating dtype.
+        weight: W: (2H, K).
+        bias: (2H,).
+
+    Returns:
+        (..., H), in y's dtype, or autocast's.
+    """
+    if _gates_fused(y, weight, bias):
+        return fused.gate(y, weight, bias)
+    return F.glu(F.linear(y, weight, bias), dim=-1)
+
+
+def _gates_fused(*tensors: Tensor) -> bool:
+    """Autocast asks for products in half precision, which are torch's."""
+    if torch.is_autocast_enabled("cpu") or any(tensor.dtype != torch.float32 for tensor in tensors):
+        return False
+    return runs_fused(tensors[0], torch.float32, 1)

@@ -1,10 +1,11 @@
 """The compiled kernels (`native/`), each one pass over (B, L, H) that torch would make in many.
 
-    y = act(u * K + D u), act GELU or nothing;   K[h, l] = 2 Re sum_n C_n z_n^l
+    y = act(u * K + D u), act GELU or nothing;   K[h, l] = 2 Re sum_n C_n z_n^l;   a sigmoid(b), [a, b] = W y + bias
 
 A library without torch's or Python's headers, called through ctypes and registered as torch operators, so that
-autograd and `torch.compile` see them. It is compiled for x86-64-v3 (8 float lanes); installing builds it where it finds
-a compiler. Float32 on the CPU only.
+autograd and `torch.compile` see them. It is compiled twice, for x86-64-v4 (AVX-512, 16 float lanes) and x86-64-v3 (8);
+the better of those that the processor runs is loaded. Installing builds both where it finds a compiler. Float32 on the
+CPU only.
 
 From any number of threads come the same bits: what threads share is written by one of them, and sums over the batch are
 cut by its shape, not by the number of threads.
@@ -23,8 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+AVX2 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}
 OBJECTS = {
-    "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"},
+    "x86-64-v4": AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": AVX2,
 }
 """What an object is compiled for, the better first -> what the processor must have, in the words of /proc/cpuinfo."""
 
@@ -76,6 +79,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.ssmp_convolve_backward.argtypes = [pointer] * 8 + [size] * 3 + [number] * 3
     library.ssmp_vandermonde.argtypes = [pointer] * 5 + [size] * 4 + [number]
     library.ssmp_vandermonde_backward.argtypes = [pointer] * 9 + [size] * 4 + [number]
+    library.ssmp_gate.argtypes = [pointer] * 5 + [size] * 3 + [number]
+    library.ssmp_gate_backward.argtypes = [pointer] * 7 + [size] * 3 + [number]
     return library
 
 
@@ -245,3 +250,78 @@ def _differentiate_vandermonde(ctx: Any, grad: Tensor) -> tuple[Tensor | None, .
 
 
 _vandermonde.register_autograd(_differentiate_vandermonde, setup_context=_keep_for_vandermonde)
+
+
+# -- linear layer and gate
+
+
+def gate(y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """a sigmoid(b), [a, b] = W y + bias.
+
+    Args:
+        y: (..., K), float32.
+        weight: W: (2H, K), float32.
+        bias: (2H,), float32.
+
+    Returns:
+        (..., H), float32.
+    """
+    learns = torch.is_grad_enabled() and (y.requires_grad or weight.requires_grad or bias.requires_grad)
+    rows = y.reshape(-1, y.shape[-1]).contiguous()
+    out: Tensor = _gate(rows, weight.contiguous(), bias.contiguous(), learns)[0]
+    return out.unflatten(0, y.shape[:-1])
+
+
+def _check_gate(y: Tensor, weight: Tensor, bias: Tensor) -> None:
+    _check(torch.float32, {y: (len(y), weight.shape[1]), weight: tuple(weight.shape), bias: (len(weight),)})
+
+
+@torch.library.custom_op("ssm_priors::gate", mutates_args=(), device_types="cpu")
+def _gate(y: Tensor, weight: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    """What leaves the gate, and [a, sigmoid(b)] if it is to be kept for the backward, else nothing."""
+    _check_gate(y, weight, bias)
+    rows, twice = len(y), len(weight)
+    out, before = y.new_empty(rows, twice // 2), y.new_empty((rows, twice) if keep else 0)
+    if out.numel():
+        _call("gate", [y, weight, bias, out, before if keep else None], *y.shape, twice // 2)
+    return out, before
+
+
+@_gate.register_fake
+def _(y: Tensor, weight: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    rows, twice = len(y), len(weight)
+    return y.new_empty(rows, twice // 2), y.new_empty((rows, twice) if keep else 0)
+
+
+@torch.library.custom_op("ssm_priors::gate_backward", mutates_args=(), device_types="cpu")
+def _gate_backward(
+    grad: Tensor, y: Tensor, before: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows, twice = len(y), len(weight)
+    _check_gate(y, weight, bias)
+    _check(torch.float32, {grad: (rows, twice // 2), before: (rows, twice)})
+    gradients = torch.empty_like(y), torch.zeros_like(weight), torch.zeros_like(bias)
+    if grad.numel() and y.numel():
+        _call("gate_backward", [grad, y, before, weight, *gradients], *y.shape, twice // 2)
+    return gradients
+
+
+@_gate_backward.register_fake
+def _(grad: Tensor, y: Tensor, before: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(y), torch.empty_like(weight), torch.empty_like(bias)
+
+
+def _keep_for_gate(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    y, weight, bias, _ = inputs
+    ctx.save_for_backward(y, output[1], weight, bias)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate_gate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return None, None, None, None
+    return (*_gate_backward(grad.contiguous(), *ctx.saved_tensors), None)
+
+
+_gate.register_autograd(_differentiate_gate, setup_context=_keep_for_gate)

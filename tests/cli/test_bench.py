@@ -3,7 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
+from ssm_priors.ops import backend
+from ssm_priors.studies.bench import measure
 from ssm_priors.studies.bench.measure import MOST_ROUNDS, Peaks, floor, peak_memory, timed
 from ssm_priors.studies.bench.problems import Problem, ready
 
@@ -42,6 +45,25 @@ def test_the_floor_is_the_sum_of_its_parts():
     assert floor(problem, peaks) == pytest.approx(1e3 * (product + transforms + 24 * 4 * 2 * 4 * 32 / 1e9))
 
 
+@pytest.mark.parametrize("pays", [True, False])
+def test_mixed_precision_is_measured_where_it_pays(monkeypatch, pays, capsys):
+    import ssm_priors.cli.bench as command
+    from ssm_priors.cli.output import Output
+
+    monkeypatch.setattr(command, "half_pays", lambda: pays)
+    problems = command._problems(False, Output())
+    assert ("bf16-mixed" in {problem.precision for problem in problems}) is pays
+    assert ("left out: mixed precision" in capsys.readouterr().err) is not pays
+
+
+def test_whether_bfloat16_pays_is_told_from_products_in_both(monkeypatch):
+    times = {torch.float32: 2.0, torch.bfloat16: 1.0}
+    monkeypatch.setattr(measure, "_quickest", lambda work, clock: times[work().dtype])
+    assert measure.half_pays()
+    times[torch.bfloat16] = 3.0
+    assert not measure.half_pays()
+
+
 def test_the_command_writes_a_table_a_page_and_json(tmp_path, monkeypatch):
     import ssm_priors.cli.bench as command
     from ssm_priors.cli.output import Output
@@ -55,7 +77,10 @@ def test_the_command_writes_a_table_a_page_and_json(tmp_path, monkeypatch):
     document = json.loads(json.dumps(said[0], allow_nan=False))
     assert [row["malloc"] for row in document["rows"]] == ["on", "off"] * 2 or document["rows"][0]["malloc"] != "on"
     assert {row["length"] for row in document["against_length"]} == {16, 32}
-    assert "attention" in {row["variant"] for row in document["against_length"]}
+    with backend.using("auto") as best:
+        paths = {"naive", "torch", "fused"} if best.name == "fused" else {"naive", "torch"}
+    assert all(set(row["times"]) == paths and row["backend"] == str(best) for row in document["rows"])
+    assert {row["variant"] for row in document["against_length"]} == paths | {"attention"}
     text = (tmp_path / "bench" / "bench.html").read_text(encoding="utf-8")
-    assert "x floor" in text
+    assert all(word in text for word in ("x floor", "floor ms", "quartiles", "load", str(best)))
     assert "Cost against length" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,8 @@ def test_the_self_check_is_within_a_tenth_of_its_tolerance():
 @pytest.mark.parametrize(
     ("flags", "level"),
     [
+        (fused.OBJECTS["x86-64-v4"], "x86-64-v4"),
+        (fused.OBJECTS["x86-64-v4"] - {"avx512vl"}, "x86-64-v3"),
         (fused.OBJECTS["x86-64-v3"], "x86-64-v3"),
         ({"sse2"}, None),
     ],
@@ -76,6 +79,17 @@ def test_the_object_is_chosen_by_what_the_processor_has(monkeypatch, tmp_path, f
     library, detail = fused.load.__wrapped__()
     assert library is None
     assert (f"{level}.so" in detail) if level else ("AVX2" in detail)
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump")
+@pytest.mark.parametrize(("level", "widest"), [("x86-64-v4", "zmm"), ("x86-64-v3", "ymm")])
+def test_an_object_uses_the_registers_of_its_level(level, widest):
+    if not fused._path(level).exists():
+        pytest.skip("not built here")
+    command = ["objdump", "-d", "--no-show-raw-insn", str(fused._path(level))]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert text.count(f"%{widest}") > 1000
+    assert widest == "zmm" or "%zmm" not in text
 
 
 @needs_fused

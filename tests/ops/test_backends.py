@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from against_reference import (
+    FORWARD,
+    check_convolution,
+    check_gate,
+    check_kernel,
+    convolution,
+    gate_problem,
+    modes,
+    near,
+    problem,
+)
 from builders import CONTINUOUS, normal, raw
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ssm_priors.config import RunConfig
 from ssm_priors.models.build import build
-from ssm_priors.ops import backend, dispatch, fused, reference
+from ssm_priors.ops import backend, dispatch, fused
 from ssm_priors.ops.dispatch import convolve, diagonal_kernel
 
 LIBRARY, LACKING = fused.load()
 needs_fused = pytest.mark.skipif(LIBRARY is None, reason=LACKING)
 FUSED = pytest.param("fused", marks=needs_fused)
-FORWARD, BACKWARD = {torch.float32: 1e-5, torch.float64: 1e-10}, {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
 @pytest.fixture(params=["torch", FUSED])
@@ -40,37 +50,12 @@ def _one_thread_after() -> Iterator[None]:
     torch.set_num_threads(1)
 
 
-def near(found: torch.Tensor, exact: torch.Tensor, tolerance: float) -> None:
-    assert found.shape == exact.shape
-    assert (found.double() - exact).abs().max() <= tolerance * max(exact.abs().max(), 1e-3)
-
-
-def convolution(u: torch.Tensor, kernel: torch.Tensor, skip: torch.Tensor, gelu: bool) -> torch.Tensor:
-    y = reference.convolution(u, kernel) + skip * u
-    return F.gelu(y) if gelu else y
-
-
-def problem(B: int, L: int, H: int, directions: int, dtype: torch.dtype) -> tuple[list[torch.Tensor], torch.Tensor]:
-    parts = [normal(B, L, H), normal(directions, H, L, seed=1) / L**0.5, normal(H, seed=2)]
-    return [part.to(dtype).requires_grad_() for part in parts], normal(B, L, H, seed=3)
-
-
-def check(B: int, L: int, H: int, directions: int, gelu: bool, dtype: torch.dtype) -> None:
-    parts, weight = problem(B, L, H, directions, dtype)
-    exact = [part.detach().double().requires_grad_() for part in parts]
-    found, expected = convolve(*parts, gelu), convolution(*exact, gelu)
-    near(found, expected, FORWARD[dtype])
-    grads = torch.autograd.grad(found, parts, weight.to(dtype))
-    for grad, right in zip(grads, torch.autograd.grad(expected, exact, weight), strict=True):
-        near(grad, right, BACKWARD[dtype])
-
-
 @pytest.mark.parametrize("gelu", [False, True])
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7, 16, 31, 48, 97])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 17), (3, 8), (5, 2)], ids=str)
 def test_convolution_with_skip_and_gelu(name, dtype, shape, length, directions, gelu):
-    check(shape[0], length, shape[1], directions, gelu, dtype)
+    check_convolution(shape[0], length, shape[1], directions, gelu, dtype)
 
 
 @given(
@@ -79,7 +64,7 @@ def test_convolution_with_skip_and_gelu(name, dtype, shape, length, directions, 
 @pytest.mark.parametrize("chosen", ["torch", FUSED])
 def test_convolution_of_any_shape(chosen, B, L, H, directions, gelu):
     with backend.using(chosen):
-        check(B, L, H, directions, gelu, torch.float32)
+        check_convolution(B, L, H, directions, gelu, torch.float32)
 
 
 @pytest.mark.parametrize(("length", "channels"), [(784, 100), (1000, 17), (1021, 1), (16_384, 2)])
@@ -95,23 +80,68 @@ def test_long_convolution(name, dtype, length, channels):
     near(found, torch.fft.irfft(product, points)[..., :length].transpose(1, 2) + skip * u, FORWARD[dtype])
 
 
-def modes(directions: int, H: int, N: int) -> list[torch.Tensor]:
-    C = [normal(directions, H, N, seed=seed) for seed in (0, 1)]
-    return [part.requires_grad_() for part in (*C, -normal(H, N, seed=2).abs() / 10, normal(H, N, seed=3))]
+@pytest.mark.parametrize("channels", [(1, 1), (2, 3), (17, 17), (8, 16), (33, 40), (100, 100), (128, 128)], ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 5, 23, 97, 300])
+def test_linear_layer_and_gate(name, dtype, rows, channels):
+    check_gate(rows, *channels, dtype)
+
+
+def test_a_gate_that_is_wide_open_or_shut_is_right(name):
+    y = torch.tensor([[1.0]])
+    weight, bias = torch.zeros(8, 1), torch.tensor([3.0] * 4 + [200.0, -200.0, 30.0, torch.nan])
+    found = dispatch.gate(y, weight, bias)[0]
+    assert found[:2].tolist() == [3.0, 0.0]
+    assert found[2] == 3.0
+    assert found[3].isnan()
+
+
+def test_a_gate_reads_rows_of_any_shape_and_layout(name):
+    (y, weight, bias), _ = gate_problem(30, 9, 5, torch.float32)
+    y = y.detach().reshape(2, 3, 5, 9)
+    strided = y.transpose(1, 2).contiguous().transpose(1, 2)
+    wide = torch.stack([weight.detach(), weight.detach()], dim=-1)[..., 0]
+    expected = F.glu(F.linear(y.double(), weight.double(), bias.double()))
+    near(dispatch.gate(strided, wide, bias), expected, 1e-5)
+
+
+def test_a_gate_without_rows_gives_nothing_and_zero_gradients(name):
+    parts, _ = gate_problem(0, 9, 5, torch.float32)
+    found = dispatch.gate(*parts)
+    assert found.shape == (0, 5)
+    assert all((grad == 0).all() for grad in torch.autograd.grad(found.sum(), parts))
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_a_gate_gives_the_other_gradients_where_one_is_not_wanted(name, frozen):
+    parts, weight = gate_problem(6, 9, 5, torch.float32)
+    whole = torch.autograd.grad(dispatch.gate(*parts), parts, weight.float())
+    parts[frozen].requires_grad_(False)
+    wanted = [part for part in parts if part.requires_grad]
+    some = torch.autograd.grad(dispatch.gate(*parts), wanted, weight.float())
+    for one, other in zip(some, whole[:frozen] + whole[frozen + 1 :], strict=True):
+        assert torch.equal(one, other)
+
+
+@needs_fused
+def test_gates_in_other_precisions_are_torchs(monkeypatch):
+    (y, weight, bias), _ = gate_problem(3, 9, 5, torch.float32)
+    calls = []
+    with backend.using("fused"):
+        monkeypatch.setattr(fused, "gate", lambda *parts: calls.append(parts) or parts[0])
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert dispatch.gate(y, weight, bias).dtype == torch.bfloat16
+        for other in (torch.bfloat16, torch.float64):
+            assert dispatch.gate(y.to(other), weight.to(other), bias.to(other)).dtype == other
+        assert not calls
+        dispatch.gate(y, weight, bias)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 97, 250])
 @pytest.mark.parametrize("shape", [(1, 1), (17, 3), (8, 16)], ids=str)
 def test_kernel_of_diagonal_state_spaces(name, dtype, shape, length, directions):
-    parts = modes(directions, *shape)
-    weight = normal(directions, shape[0], length, seed=5)
-    found = diagonal_kernel(*parts, length, dtype)
-    expected = reference.vandermonde(torch.complex(*parts[:2]), torch.complex(*parts[2:]), length)
-    near(found, expected, FORWARD[dtype])
-    grads = torch.autograd.grad(found, parts, weight.to(dtype))
-    for grad, right in zip(grads, torch.autograd.grad(expected, parts, weight), strict=True):
-        near(grad, right, BACKWARD[dtype])
+    check_kernel(directions, *shape, length, dtype)
 
 
 def test_slow_fast_turning_modes_keep_their_phase_at_sixteen_thousand_lags(name):
@@ -227,20 +257,56 @@ def test_half_of_mixed_precision_runs_on_the_compiled_kernels_too(monkeypatch, d
     assert calls == ["convolve", "convolve_backward"]
 
 
+def on_threads(threads: int, work: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:
+    torch.set_num_threads(threads)
+    with backend.using("fused"):
+        return work()
+
+
+def same_bits(work: Callable[[], list[torch.Tensor]]) -> None:
+    for threads in (2, 3):
+        for one, other in zip(on_threads(1, work), on_threads(threads, work), strict=True):
+            assert torch.equal(one, other)
+
+
+# Of each, sizes above that below which one thread does it all; blocks and groups of them do not come out even
 @needs_fused
-@pytest.mark.parametrize(("B", "H"), [(2, 100), (9, 8), (40, 5)])
-def test_one_and_two_threads_give_the_same_bits(B, H):
-    found = []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        parts, weight = problem(B, 300, H, 2, torch.float32)
-        C = modes(2, H, 16)
-        with backend.using("fused"):
-            y, kernel = convolve(*parts, True), diagonal_kernel(*C, 300, torch.float32)
-            grads = torch.autograd.grad(y, parts, weight.float())
-            more = torch.autograd.grad(kernel, C, torch.ones_like(kernel))
-        found.append([y, kernel, *grads, *more])
-    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+@pytest.mark.parametrize(("B", "L", "H", "directions"), [(2, 300, 100, 2), (9, 512, 8, 1), (40, 300, 5, 2)])
+def test_convolutions_give_the_same_bits_from_any_number_of_threads(B, L, H, directions):
+    assert B * L * H >= 32_768
+
+    def work() -> list[torch.Tensor]:
+        parts, weight = problem(B, L, H, directions, torch.float32)
+        y = convolve(*parts, True)
+        return [y, *torch.autograd.grad(y, parts, weight.float())]
+
+    same_bits(work)
+
+
+@needs_fused
+@pytest.mark.parametrize(("H", "N", "L", "directions"), [(100, 16, 1000, 2), (17, 32, 2500, 1)])
+def test_diagonal_kernels_give_the_same_bits_from_any_number_of_threads(H, N, L, directions):
+    assert H * N * L >= 1 << 20
+
+    def work() -> list[torch.Tensor]:
+        C = modes(directions, H, N)
+        kernel = diagonal_kernel(*C, L, torch.float32)
+        return [kernel, *torch.autograd.grad(kernel, C, torch.ones_like(kernel))]
+
+    same_bits(work)
+
+
+@needs_fused
+@pytest.mark.parametrize(("rows", "K", "H"), [(5000, 17, 33), (3001, 64, 64), (600, 128, 100)])
+def test_gates_give_the_same_bits_from_any_number_of_threads(rows, K, H):
+    assert rows * K * H >= 1 << 20
+
+    def work() -> list[torch.Tensor]:
+        parts, weight = gate_problem(rows, K, H, torch.float32)
+        out = dispatch.gate(*parts)
+        return [out, *torch.autograd.grad(out, parts, weight.float())]
+
+    same_bits(work)
 
 
 @needs_fused
@@ -258,10 +324,9 @@ def test_sums_over_many_rows_keep_their_digits():
 
 @needs_fused
 def test_gelu_keeps_the_digits_of_its_tail():
-    x = torch.linspace(-8, 8, 4001)[None, :, None]
-    kernel, skip = torch.zeros(1, 1, 4001), torch.ones(1)
+    x = torch.linspace(-8, 8, 4001)[:, None, None]
     with backend.using("fused"):
-        found = convolve(x, kernel, skip, True)
+        found = convolve(x, torch.zeros(1, 1, 1), torch.ones(1), True)
     exact = x.double() * torch.special.erfc(-x.double() * 0.5**0.5) / 2  # gelu() in float64 has lost them
     assert ((found - exact).abs() <= 5e-6 * exact.abs()).all()
 
@@ -288,6 +353,11 @@ def test_torch_accepts_the_operators():
     C = modes(2, 5, 3)
     library(fused._vandermonde, (*C, 12))
     library(fused._vandermonde_backward, (torch.randn(2, 12, 5), *(part.detach() for part in C)))
+    gated, weight = gate_problem(7, 5, 3, torch.float32)
+    library(fused._gate, (*gated, True))
+    y, matrix, bias = (part.detach() for part in gated)
+    library(fused._gate, (y, matrix, bias, False))
+    library(fused._gate_backward, (weight.float(), y, torch.randn(7, 6), matrix, bias))
 
 
 @needs_fused

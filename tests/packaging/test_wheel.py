@@ -20,7 +20,7 @@ ROOMS = {
     "studies": "ssm_priors/studies",
 }
 SHIPPED = {".py", ".toml", ".npz", ".html", ".md", ".typed", ".cpp", ".hpp"}
-KERNELS = {"ssm_priors/ops/_fused_v3.so"}
+KERNELS = {"ssm_priors/ops/_fused_v3.so", "ssm_priors/ops/_fused_v4.so"}
 """Built where there is a compiler; test_kernels.py looks at them."""
 
 

@@ -25,6 +25,7 @@ from ssm_priors.models.statespace import (
     LEAST_DECAY,
     bounded_decay,
     convolve,
+    gate,
     kept_in_float32,
     kernel_dtype,
     one_sided,
@@ -73,7 +74,8 @@ class LongConv(nn.Module):
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
         outer, inner = self._gates(silence_padding(u, lengths))
-        return self._answer(outer, convolve(inner, lengths, self.kernel, self.D))
+        y = convolve(inner, lengths, self.kernel, self.D, gelu=outer is None)
+        return gate(y, self.dropout, self.output) if outer is None else self._gated(outer, y)
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response without D: (direction, H, L), 0 from max_length on; float32 or float64 as the weights."""
@@ -99,7 +101,8 @@ class LongConv(nn.Module):
         one_sided(self.causal)
         outer, inner = self._gates(u)
         y, state = fir_step(inner, state, self.kernel(state.shape[1])[0])
-        return self._answer(outer, y.to(u.dtype) + self.D * inner), state
+        y = y.to(u.dtype) + self.D * inner
+        return read_out(y, self.dropout, self.output) if outer is None else self._gated(outer, y), state
 
     def ssm_parameters(self) -> list[nn.Parameter]:
         """The decay rates, if there are any."""
@@ -113,10 +116,8 @@ class LongConv(nn.Module):
         """The gate behind the convolution, if there is one, and what goes into it; each (..., H)."""
         if self.input is None:
             return None, u
-        outer, gate, value = self.input(u).chunk(3, dim=-1)
-        return outer, gate * value
+        outer, inner, value = self.input(u).chunk(3, dim=-1)
+        return outer, inner * value
 
-    def _answer(self, outer: Tensor | None, y: Tensor) -> Tensor:
-        if outer is None:
-            return read_out(y, self.dropout, self.output)
+    def _gated(self, outer: Tensor, y: Tensor) -> Tensor:
         return self.output(self.dropout(outer * y))

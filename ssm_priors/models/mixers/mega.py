@@ -24,9 +24,8 @@ from torch import Tensor, nn
 
 from ssm_priors.models.padding import silence_padding
 from ssm_priors.models.statespace import kept_in_float32, kernel_dtype, parameter
+from ssm_priors.ops import dispatch
 from ssm_priors.ops.attention import Weights, attention, laplace_attention, rotate
-from ssm_priors.ops.fftconv import fftconv
-from ssm_priors.ops.vandermonde import vandermonde
 from ssm_priors.registry import MIXERS
 
 LOGIT_BOUNDS = (-8.0, 8.0)
@@ -159,8 +158,7 @@ class MovingAverage(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         """(B, L, H) -> (B, L, H)."""
-        y = fftconv(u, self.kernel(u.shape[1]).to(kernel_dtype(u.dtype)))
-        return y.to(u.dtype) + self.omega * u
+        return dispatch.convolve(u, self.kernel(u.shape[1]).to(kernel_dtype(u.dtype)), self.omega)
 
     def kernel(self, length: int) -> Tensor:
         """(direction, H, L) without omega, in float32, or float64 if the parameters are."""
@@ -191,7 +189,7 @@ class MovingAverage(nn.Module):
 def _geometric(weight: Tensor, log_q: Tensor, length: int, dtype: torch.dtype) -> Tensor:
     """sum_n weight_n q_n^lag: (channels, N), (channels, N) -> (channels, L); half of a complex sum that is doubled."""
     zero = torch.zeros_like(log_q)
-    return vandermonde(weight[None] / 2, zero[None], log_q, zero, length, dtype)[0]
+    return dispatch.diagonal_kernel(weight[None] / 2, zero[None], log_q, zero, length, dtype)[0]
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

@@ -28,6 +28,7 @@ from ssm_priors.models.statespace import (
     bounded_dt,
     complex_normal,
     convolve,
+    gate,
     kept_in_float32,
     kernel_dtype,
     one_sided,
@@ -87,7 +88,7 @@ class S4(nn.Module):
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
-        return read_out(convolve(u, lengths, self.kernel, self.D), self.dropout, self.output)
+        return gate(convolve(u, lengths, self.kernel, self.D, gelu=True), self.dropout, self.output)
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response without D: (direction, H, L), in float32, or float64 if the parameters are."""

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from annotated_types import Ge
 from torch import Tensor, nn
 
-from ssm_priors.models.statespace import convolve, kept_in_float32, kernel_dtype, one_sided, parameter, read_out
+from ssm_priors.models.statespace import convolve, gate, kept_in_float32, kernel_dtype, one_sided, parameter, read_out
 from ssm_priors.ops.fftconv import fir_step
 from ssm_priors.registry import MIXERS
 
@@ -59,7 +59,7 @@ class SGConv(nn.Module):
 
     def forward(self, u: Tensor, lengths: Tensor) -> Tensor:
         """u: (B, L, H), lengths: (B,) -> (B, L, H)."""
-        return read_out(convolve(u, lengths, self.kernel, self.D), self.dropout, self.output)
+        return gate(convolve(u, lengths, self.kernel, self.D, gelu=True), self.dropout, self.output)
 
     def kernel(self, length: int) -> Tensor:
         """Impulse response without D: (direction, H, L), 0 beyond the last scale, float32 or float64 as the weights."""

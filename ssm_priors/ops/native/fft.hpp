@@ -218,29 +218,42 @@ struct Backward {
     template <int R> INLINE void leaf(int at) { butterfly<R, true>(x + at); }
 };
 
-// The first pass of a sequence that fills the first half of its circle at most. load(t): its number at t.
-template <class Load> INLINE void first_pass(C* __restrict x, const Plan& plan, int L, Load load) {
+// What stands at one place of several buffers, which follow each other `apart` points from one to the next.
+template <int S> struct Several {
+    C at[S];
+};
+
+// The first pass of sequences that fill the first half of their circle at most. load(t): their numbers at t.
+template <int S, class Load> INLINE void first_pass(C* x, int64_t apart, const Plan& plan, int L, Load load) {
     const int q = plan.points / 4;
     const float* w = plan.level[0].twiddles;
     for (int k = 0; k < q; k++, w += 6) {
-        C a = k < L ? load(k) : C{}, b = k + q < L ? load(k + q) : C{};
-        C turned = quarter<false>(b);
-        x[k] = a + b;
-        x[k + q] = turn(a + turned, w[0], w[1]);
-        x[k + 2 * q] = turn(a - b, w[2], w[3]);
-        x[k + 3 * q] = turn(a - turned, w[4], w[5]);
+        const Several<S> low = k < L ? load(k) : Several<S>{}, high = k + q < L ? load(k + q) : Several<S>{};
+        for (int j = 0; j < S; j++) {
+            const C a = low.at[j], b = high.at[j], turned = quarter<false>(b);
+            C* into = x + j * apart + k;
+            into[0] = a + b;
+            into[q] = turn(a + turned, w[0], w[1]);
+            into[2 * q] = turn(a - b, w[2], w[3]);
+            into[3 * q] = turn(a - turned, w[4], w[5]);
+        }
     }
 }
 
-// The last pass, of which only the first L numbers are wanted. store(t, number).
-template <class Store> INLINE void last_pass(const C* __restrict x, const Plan& plan, int L, Store store) {
+// The last pass, of which only the first L numbers are wanted. store(t, numbers).
+template <int S, class Store> INLINE void last_pass(const C* x, int64_t apart, const Plan& plan, int L, Store store) {
     const int q = plan.points / 4;
     const float* w = plan.level[0].twiddles;
     for (int k = 0; k < q && k < L; k++, w += 6) {
-        C a = x[k], b = turn(x[k + q], w[0], -w[1]), c = turn(x[k + 2 * q], w[2], -w[3]);
-        C d = turn(x[k + 3 * q], w[4], -w[5]);
-        store(k, a + c + (b + d));
-        if (k + q < L) store(k + q, a - c + quarter<true>(b - d));
+        Several<S> low, high;
+        for (int j = 0; j < S; j++) {
+            const C* from = x + j * apart + k;
+            const C a = from[0], b = turn(from[q], w[0], -w[1]), c = turn(from[2 * q], w[2], -w[3]), d = turn(from[3 * q], w[4], -w[5]);
+            low.at[j] = a + c + (b + d);
+            high.at[j] = a - c + quarter<true>(b - d);
+        }
+        store(k, low);
+        if (k + q < L) store(k + q, high);
     }
 }
 

@@ -12,6 +12,8 @@
 namespace {
 
 constexpr int W = LANES;
+constexpr int LINE = 16;        // numbers of a line of the cache
+constexpr int SIDE = LINE / W;  // vectors of a line
 typedef float V __attribute__((vector_size(W * sizeof(float))));
 typedef int32_t I __attribute__((vector_size(W * sizeof(int32_t))));
 typedef double D __attribute__((vector_size(W * sizeof(double))));
@@ -19,47 +21,48 @@ typedef double D __attribute__((vector_size(W * sizeof(double))));
 enum Status { DONE = 0, NO_MEMORY = 1 };
 
 // Channels first .. first + W - 1, of which only `count` exist: the rest read as 0 and are never written.
-struct Channels {
+template <bool FULL> struct Block {
     int64_t first;
-    int count;
+    int exist = W;
+
+    INLINE int count() const { return FULL ? W : exist; }
 
     INLINE V load(const float* row) const {
         V v{};
         const float* p = row + first;
-        if (count == W) memcpy(&v, p, sizeof(V));
-        else memcpy(&v, p, sizeof(float) * count);
+        if (count() == W) memcpy(&v, p, sizeof(V));
+        else memcpy(&v, p, sizeof(float) * count());
         return v;
     }
 
     INLINE void store(float* row, V v) const {
         float* p = row + first;
-        if (count == W) memcpy(p, &v, sizeof(V));
-        else memcpy(p, &v, sizeof(float) * count);
+        if (count() == W) memcpy(p, &v, sizeof(V));
+        else memcpy(p, &v, sizeof(float) * count());
     }
 };
 
-INLINE Channels channels_of(int64_t block, int64_t H) {
-    int64_t first = block * W, left = H - first;
-    return {first, int(left < W ? left : W)};
-}
+typedef Block<false> Channels;
 
-INLINE int64_t blocks_of(int64_t H) { return (H + W - 1) / W; }
+INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
-// Memory of one thread, aligned for vectors; null if there is none. `colour` moves its start off those of the others by
-// some lines of the cache: buffers that begin at the same place of a page would be taken for each other.
+INLINE Channels channels_of(int64_t block, int64_t H) { return {block * W, int(clamp(H - block * W, 0, W))}; }
+
+INLINE int64_t blocks_of(int64_t H) { return ceil_div(H, W); }
+
+INLINE int64_t lines_of(int64_t H) { return ceil_div(H, LINE); }
+
+// Memory of one thread, aligned for vectors; null if there is none.
 template <class T> struct Scratch {
     T* at;
-    explicit Scratch(int64_t count, int colour = 0) {
-        const size_t apart = size_t(colour) * 1088, bytes = (size_t(count) * sizeof(T) + apart + 4095) / 4096 * 4096;
-        memory = aligned_alloc(4096, bytes ? bytes : 4096);
-        at = memory ? reinterpret_cast<T*>(static_cast<char*>(memory) + apart) : nullptr;
+    explicit Scratch(int64_t count) {
+        const size_t bytes = size_t(count) * sizeof(T);
+        at = static_cast<T*>(aligned_alloc(4096, bytes / 4096 * 4096 + 4096));
     }
-    ~Scratch() { free(memory); }
+    ~Scratch() { free(at); }
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
-
-  private:
-    void* memory;
 };
 
 INLINE V splat(float x) { return V{} + x; }
@@ -129,5 +132,14 @@ struct Sum {
         terms = 0;
     }
 };
+
+// parts: (count, size) -> its first row holds the sum, added pairwise.
+inline void sum_pairwise(float* parts, int64_t count, int64_t size) {
+    for (int64_t apart = 1; apart < count; apart *= 2)
+        for (int64_t i = 0; i + apart < count; i += 2 * apart) {
+            float *__restrict into = parts + i * size, *__restrict from = parts + (i + apart) * size;
+            for (int64_t j = 0; j < size; j++) into[j] += from[j];
+        }
+}
 
 }  // namespace

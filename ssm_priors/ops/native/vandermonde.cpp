@@ -25,12 +25,12 @@ INLINE Complex times(Complex a, Complex b) { return {a.re * b.re - a.im * b.im, 
 // One mode n of all channels, 0 in those that do not exist.
 INLINE D gather(const double* table, const Channels& ch, int64_t N, int64_t n) {
     D v{};
-    for (int i = 0; i < ch.count; i++) v[i] = table[(ch.first + i) * N + n];
+    for (int i = 0; i < ch.count(); i++) v[i] = table[(ch.first + i) * N + n];
     return v;
 }
 
 INLINE void scatter(double* table, const Channels& ch, int64_t N, int64_t n, D v) {
-    for (int i = 0; i < ch.count; i++) table[(ch.first + i) * N + n] = v[i];
+    for (int i = 0; i < ch.count(); i++) table[(ch.first + i) * N + n] = v[i];
 }
 
 // exp(steps log z).
@@ -80,11 +80,11 @@ INLINE void tile(const V* __restrict coarse, const V* __restrict fine, int64_t t
 
 void forward_block(const double* const* in, float* kernel, const Shape& s, const Channels& ch, V* fine, V* coarse) {
     for (int64_t n = 0; n < s.N; n++)
-        fine_table(fine, s, n, power(gather(in[2], ch, s.N, n), gather(in[3], ch, s.N, n), 1, ch.count));
+        fine_table(fine, s, n, power(gather(in[2], ch, s.N, n), gather(in[3], ch, s.N, n), 1, ch.count()));
     for (int64_t d = 0; d < s.directions; d++) {
         const int64_t skip = d * s.H * s.N;
         for (int64_t n = 0; n < s.N; n++) {
-            const Complex step = power(gather(in[2], ch, s.N, n), gather(in[3], ch, s.N, n), double(s.R), ch.count);
+            const Complex step = power(gather(in[2], ch, s.N, n), gather(in[3], ch, s.N, n), double(s.R), ch.count());
             coarse_table(coarse, s, n, {gather(in[0] + skip, ch, s.N, n), gather(in[1] + skip, ch, s.N, n)}, step);
         }
         for (int64_t q = 0; q < s.tiles_q(); q++)
@@ -122,7 +122,7 @@ void backward_block(const float* grad, const double* const* in, double* const* o
         for (int64_t l = 0; l < s.Q * s.R; l++) g[d * s.Q * s.R + l] = l < s.L ? ch.load(grad + (d * s.L + l) * s.H) : V{};
     for (int64_t n = 0; n < s.N; n++) {
         const D real = gather(in[2], ch, s.N, n), imag = gather(in[3], ch, s.N, n);
-        const Complex z = power(real, imag, 1, ch.count), step = power(real, imag, double(s.R), ch.count);
+        const Complex z = power(real, imag, 1, ch.count()), step = power(real, imag, double(s.R), ch.count());
         Complex x{D{} + 1.0, D{}};
         for (int64_t r = 0; r < s.R; r++, x = times(x, z)) re[r] = narrow(x.re), im[r] = narrow(x.im);
         Complex log_grad{};
