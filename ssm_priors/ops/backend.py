@@ -1,9 +1,10 @@
 """Which arithmetic runs: torch's, on the CPU the compiled kernels (`fused`), on a GPU the Triton ones (`triton`).
 
 The environment variable SSM_PRIORS_BACKEND decides, once a process and kind of device, at the first operation that
-asks: torch (the default), auto (the kernels for this device where they are there and right, else torch's), fused or
-triton (or nothing; the other device runs torch's). They agree to rounding, so a run's numbers depend on it as on the
-machine; which one ran is part of its provenance.
+asks: torch, auto (the kernels for this device where they are there and right, else torch's), fused or triton (or
+nothing; the other device runs torch's). Where it is not set, a CPU has auto, and a GPU torch, since the Triton kernels
+have run on none yet. They agree to rounding, so a run's numbers depend on it as on the machine; which one ran is part
+of its provenance.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from ssm_priors.ops.triton import lacking
 from ssm_priors.ops.vandermonde import vandermonde
 
 VARIABLE = "SSM_PRIORS_BACKEND"
-DEFAULT = "torch"
+DEFAULT = {"cpu": "auto"}
+"""By kind of device; any other has torch."""
 TOLERANCE = 1e-4
 """Of the self-check: largest difference over largest value. Both sides are right to 1e-6; a wrong one is off by 1."""
 
@@ -54,7 +56,7 @@ def chosen(device: str = "cpu") -> Backend:
         BadConfig: SSM_PRIORS_BACKEND names none, or asks for kernels that are not there.
     """
     if device not in _chosen:
-        _chosen[device] = _choose(os.environ.get(VARIABLE, DEFAULT), device)
+        _chosen[device] = _choose(os.environ.get(VARIABLE) or DEFAULT.get(device, "torch"), device)
     return _chosen[device]
 
 
@@ -102,7 +104,7 @@ def _choose(wanted: str, device: str = "cpu") -> Backend:
     if device != "cpu":
         return _choose_on_gpu(wanted, device)
     if wanted == "torch":
-        return Backend("torch", f"{VARIABLE}=auto takes the compiled kernels where there are any")
+        return Backend("torch", f"{VARIABLE}=torch")
     if wanted == "triton":
         return Backend("torch", "the Triton kernels are for GPUs")
     library, detail = fused.load()
