@@ -25,9 +25,9 @@ LENGTH = 40
 
 def linear_part(mixer, u):
     """What a mixer's state space answers, before the nonlinearity and without the skip D."""
-    convolve = s4d.convolve
+    convolve = s4d.convolve_modes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(s4d, "convolve", lambda *parts, gelu: convolve(*parts))
+        patch.setattr(s4d, "convolve_modes", lambda *parts, gelu: convolve(*parts))
         patch.setattr(s4d, "gate", lambda y, *_: y - mixer.D * u)
         return mixer(u, torch.tensor([u.shape[1]]))
 
