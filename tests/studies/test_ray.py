@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
-from runners import OneByOne, at_work, train
+from runners import OneByOne, at_work, train, wait_for
 
 from ssm_priors.registry import ENGINES
 from ssm_priors.studies import results
@@ -22,7 +22,7 @@ from ssm_priors.studies.runner import Event, execute, plan
 pytestmark = pytest.mark.xdist_group("engines")
 SMALL = {"model": {"d_model": 8, "layers": 1, "mixer": {"d_state": 4}}}
 GRID = {"tasks": ["digits"], "fractions": [0.1], "inits": ["random"], "pretrains": ["masked"], "baseline": False}
-CHANGES = SMALL | {"finetune": {"epochs": 12}, "pretrain": {"epochs": 2}}
+CHANGES = SMALL | {"finetune": {"epochs": 30}, "pretrain": {"epochs": 2}}
 STUDY = Study.from_dict(GRID | {"seeds": 2, "changes": CHANGES})
 SPENT = ["finetune_seconds", "pretrain_seconds", "process_peak_memory", "device_peak_memory"]
 
@@ -55,12 +55,13 @@ def nodes(tmp_path_factory) -> Iterator[Path]:
 
 
 def kill_one(events, folders: Path) -> list[Event]:
-    """Follow a study, and kill the worker of the first run that has saved a state below `folders`."""
+    """Follow a study, and once a run has begun, kill the worker of the first that has saved a state below `folders`."""
     seen, victim = [], None
     for event in events:
         seen.append(event)
-        if victim is None and event.kind == "step" and (states := list(folders.glob("**/state.pt"))):
-            victim = at_work(states[0].parent)
+        if victim is None and event.kind == "started":
+            wait_for(lambda: list(folders.glob("**/state.pt")))
+            victim = at_work(next(folders.glob("**/state.pt")).parent)
             os.kill(victim, signal.SIGKILL)
     return seen
 
