@@ -41,6 +41,7 @@ def reseed(seed: int, *names: str | int) -> None:
     """
     import torch
 
-    torch.default_generator.manual_seed(derive(seed, *names))
+    derived = derive(seed, *names)
+    torch.default_generator.manual_seed(derived)
     if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(derive(seed, *names))
+        torch.cuda.manual_seed_all(derived)

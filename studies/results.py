@@ -196,7 +196,7 @@ def is_cell(results: xr.Dataset, cell: Cell) -> bool:
 
 
 def at(results: X, cell: Cell) -> X:
-    """All seeds of one cell: dims seed, example. Of one variable it takes a hundredth of what it takes of all."""
+    """All seeds of one cell, of all variables or, sooner, of one: dims seed, example."""
     return results.sel(asdict(cell))
 
 

@@ -14,6 +14,22 @@ from typer.testing import CliRunner, Result
 
 from ssm_priors.cli.app import app
 
+TINY_STUDY = """
+title = "A tiny study"
+question = "Does it run?"
+tasks = ["digits"]
+inits = ["random"]
+fractions = [0.1]
+[changes.model]
+d_model = 8
+layers = 1
+[changes.model.mixer]
+d_state = 4
+[changes.finetune]
+epochs = 1
+"""
+"""Two runs of a second each, as a file of a study."""
+
 SMALL = ["--set", "model.d_model=8", "--set", "model.layers=1", "--set", "model.mixer.d_state=8", "--fraction", "1"]
 
 

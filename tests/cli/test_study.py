@@ -8,32 +8,18 @@ from pathlib import Path
 
 import pytest
 from study_folders import study_folder
-from task_runs import ssmp
+from task_runs import TINY_STUDY, ssmp
 
 from ssm_priors.studies.grid import Study
 from ssm_priors.studies.ledger import Ledger, State
 from ssm_priors.studies.runner import plan
 
 pytestmark = pytest.mark.xdist_group("study")
-FILE = """
-title = "A tiny study"
-question = "Does it run?"
-tasks = ["digits"]
-inits = ["random"]
-fractions = [0.1]
-[changes.model]
-d_model = 8
-layers = 1
-[changes.model.mixer]
-d_state = 4
-[changes.finetune]
-epochs = 1
-"""
 
 
 @pytest.fixture
 def file(tmp_path) -> Path:
-    (tmp_path / "tiny.toml").write_text(FILE)
+    (tmp_path / "tiny.toml").write_text(TINY_STUDY)
     return tmp_path / "tiny.toml"
 
 

@@ -11,30 +11,16 @@ import pytest
 import xarray as xr
 from runners import wait_for
 from stores import Failing
-from task_runs import ssmp
+from task_runs import TINY_STUDY, ssmp
 
 pytestmark = pytest.mark.xdist_group("study")
-FILE = """
-title = "A tiny study"
-question = "Does it run?"
-tasks = ["digits"]
-inits = ["random"]
-fractions = [0.1]
-[changes.model]
-d_model = 8
-layers = 1
-[changes.model.mixer]
-d_state = 4
-[changes.finetune]
-epochs = 1
-"""
 
 
 @pytest.fixture
 def file(tmp_path, monkeypatch) -> Path:
     Failing.reset()
     monkeypatch.setenv("SSMP_SCRATCH_DIR", str(tmp_path / "scratch"))
-    (tmp_path / "tiny.toml").write_text(FILE)
+    (tmp_path / "tiny.toml").write_text(TINY_STUDY)
     return tmp_path / "tiny.toml"
 
 
